@@ -1,0 +1,81 @@
+// Schedule: what every rank does in one training step, in order.
+//
+// A rank runs the actions of its list one after the other. Compute actions (F, B, U) occupy the
+// device. A send is posted and does not block; a receive in the list is the wait for a message,
+// whose buffer was posted `look_ahead` receives earlier; a collective is issued and waited for.
+// Everything that travels is an action, scalars included.
+//
+//   text    action                                              index
+//   F3.1    forward of micro-batch 3, chunk 1                   micro-batch
+//   B3.1    backward of the same                                micro-batch
+//   U       optimizer update of every chunk of the rank         -
+//   SA3.1   send the activations that chunk 1 made              micro-batch
+//   RA3.1   receive the activations that chunk 1 needs          micro-batch
+//   SG3.1   send the gradients of what RA3.1 received           micro-batch
+//   RG3.1   receive the gradients of what SA3.1 sent            micro-batch
+//   AR2     all-reduce of gradient bucket 2 over the replicas   bucket
+//   TR1     all-reduce of tied parameter group 1 over the       tied group
+//           stages of one replica that hold it
+//   SC0     scalars over all ranks: 0 losses and item counts,   ScalarExchange
+//           1 squared gradient norms
+//
+// A chunk is one piece of the model on a rank: chunk c of stage s is virtual stage
+// c * num_stages + s. `.0` is not written. Micro-batches count from 0 within the replica.
+// rank = replica * num_stages + stage.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/result.h"
+
+namespace trireme {
+
+enum class ActionKind : uint8_t {
+  kForward,
+  kBackward,
+  kUpdate,
+  kSendActivation,
+  kReceiveActivation,
+  kSendGradient,
+  kReceiveGradient,
+  kAllReduce,
+  kTiedReduce,
+  kScalars,
+};
+
+enum class ScalarExchange : int32_t { kLosses = 0, kSquaredNorms = 1 };
+
+struct Action {
+  ActionKind kind = ActionKind::kForward;
+  int32_t index = 0;  // micro-batch, bucket, tied group or ScalarExchange; 0 for U
+  int32_t chunk = 0;
+  bool operator==(const Action&) const = default;
+};
+
+struct Schedule {
+  std::string builder;                    // the row of builders.h that made it
+  int32_t num_stages = 1;
+  int32_t num_chunks = 1;                 // model pieces a rank
+  std::vector<int32_t> num_micro_batches; // of each replica; their number is dp
+  int32_t look_ahead = 2;                 // receives posted ahead of the one that is waited for
+  bool is_training = true;                // false: forward only, no B, U, AR, TR
+  // tied_groups[g]: the stages that hold tied parameter group g, ascending, at least two.
+  std::vector<std::vector<int32_t>> tied_groups;
+  // num_buckets[stage]: gradient buckets that are reduced over the replicas; 0 when dp is 1.
+  std::vector<int32_t> num_buckets;
+  bool clips_norm = false;                // SC1 before U
+  std::vector<std::vector<Action>> ranks;
+  bool operator==(const Schedule&) const = default;
+};
+
+[[nodiscard]] std::string to_text(const Action& action);
+[[nodiscard]] Result<Action> parse_action(std::string_view text);
+
+// The text form: a header line, then one line a rank. See docs in schedule.cc's grammar.
+[[nodiscard]] std::string to_text(const Schedule& schedule);
+[[nodiscard]] Result<Schedule> parse_schedule(std::string_view text);
+
+}  // namespace trireme

@@ -1,0 +1,97 @@
+#include "trireme/graph/graph.h"
+
+#include <gtest/gtest.h>
+
+#include "trireme/graph/op_rules.h"
+#include "trireme/graph/passes.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::string_view kText = R"(hint s0 = 3
+parameter %w "fc.weight" "head.weight" f32[4,8] grad
+buffer %mean "bn.running_mean" f32[4]
+constant %c "lifted" i64[] transient
+input %x "x" f32[s0,8;1,s0]
+input %y "y" i64[s0]
+region 1 in 0 no_grad
+region 2 in 1 autocast on bf16
+%linear = aten.linear.default(input=%x, weight=%w) -> f32[s0,4] @ fc Linear
+%abs = aten.abs.default(self=%linear) -> f32[s0,4]
+%view = aten.view.default(self=%linear, size=[mul(2,s0), 2]) -> f32[mul(2,s0),2]
+%add_ = aten.add_.Tensor(self=%view, other=1, alpha=0.5) -> f32[mul(2,s0),2] region 1
+[%a, %b] = aten.split.Tensor(self=%linear, split_size=2, dim=-1) -> f32[s0,2;4,1], f32[s0,2;4,1]
+%index = aten.index.Tensor(self=%a, indices={none, %y}) -> f32[s0,s0] region 2
+= aten._assert_tensor_metadata.default(a=%index, dtype=dtype:f32, layout=layout:strided)
+$u0 = aten.item.default(self=%c)
+%to = aten.to.device(self=%b, device=device:cpu, mask=bools[true, false], note="a \"b\"")-> f32[s0,2]
+%loss = aten.cross_entropy_loss.default(self=%linear, target=%y, k=mul(s0,u0)) -> f32[]
+return %loss, s0
+)";
+
+TEST(GraphText, WritingIsTheInverseOfReading) {
+  const Result<Graph> graph = parse_graph(kText);
+  ASSERT_TRUE(graph.ok()) << graph.error().message;
+  const std::string text = to_text(graph.value());
+  const Result<Graph> again = parse_graph(text);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again.value(), graph.value());
+  EXPECT_EQ(to_text(again.value()), text);
+}
+
+TEST(GraphText, AnErrorNamesTheLine) {
+  const auto message = [](std::string_view text) {
+    const Result<Graph> graph = parse_graph(text);
+    return graph.ok() ? "" : graph.error().message;
+  };
+  EXPECT_EQ(message("input %x \"x\" f32[2]\n%a = aten.relu.default(self=%b) -> f32[2]\n"),
+            "line 2: %b is not defined above");
+  EXPECT_EQ(message("input %x \"x\" f99[2]\n"), "line 1: 'f99' is not a dtype");
+  EXPECT_EQ(message("input %x \"x\" f32[foo(2)]\n"), "line 1: unknown size function 'foo'");
+  EXPECT_EQ(message("input %x \"x\" f32[2]\nreturn %x\n"),
+            "the loss %x is f32[2], not a floating-point scalar");
+  EXPECT_EQ(message("input %x \"x\" f32[2]\n%a = aten.relu.default(self=%a) -> f32[]\nreturn %a\n"),
+            "a aten.relu.default of module '' reads a value before it is made");
+}
+
+TEST(Passes, DeadCodeGoesAndInPlaceWritesThatAreReadStay) {
+  Graph graph = parse_graph(kText).value();
+  remove_assertions(graph);
+  remove_dead_code(graph);
+  ASSERT_TRUE(verify_graph(graph).ok()) << verify_graph(graph).error().message;
+  std::vector<std::string> ops;
+  for (const Node& node : graph.nodes) ops.push_back(node.op);
+  EXPECT_EQ(ops, (std::vector<std::string>{"aten.linear.default", "aten.view.default",
+                                           "aten.add_.Tensor", "aten.item.default",
+                                           "aten.cross_entropy_loss.default"}));
+}
+
+TEST(OpRules, FlopsOfALinearLayerAreTwoAMultiplyAdd) {
+  const Graph graph = parse_graph(kText).value();
+  const SymbolValues symbols = {{"s0", 5}};
+  EXPECT_EQ(node_flops(graph, graph.nodes[0], symbols).value(), 2.0 * 5 * 8 * 4);
+  EXPECT_EQ(value_bytes(graph, results(graph.nodes[0])[0], symbols).value(), 5 * 4 * 4);
+}
+
+TEST(OpRules, NamesAreUnique) {
+  std::set<std::string_view> names;
+  for (const OpRule& rule : op_rules()) EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
+}
+
+TEST(SymExpr, DivisionAndRemainderFloorAsInPython) {
+  const auto value = [](std::string_view text) {
+    return std::get<int64_t>(evaluate(parse_sym_expr(text).value(), {{"n", -7}}).value());
+  };
+  EXPECT_EQ(value("floordiv(n,2)"), -4);
+  EXPECT_EQ(value("mod(n,3)"), 2);
+  EXPECT_EQ(value("max(add(n,10),mul(2,n))"), 3);
+}
+
+TEST(SymExpr, SumsAndProductsHaveOneForm) {
+  EXPECT_EQ(to_text(parse_sym_expr("mul(s1,2,mul(3,s0))").value()), "mul(6,s0,s1)");
+  EXPECT_EQ(to_text(parse_sym_expr("add(s0,0)").value()), "s0");
+  EXPECT_EQ(to_text(SymExpr::of_float(2)), "2.0");
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,467 @@
+#include "trireme/graph/op_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace trireme {
+namespace {
+
+using Sizes = std::vector<int64_t>;
+
+double numel(const Sizes& sizes) {
+  double product = 1;
+  for (const int64_t size : sizes) product *= static_cast<double>(size);
+  return product;
+}
+
+const Sizes& input(const OpSizes& sizes, std::string_view name, size_t index = 0) {
+  static const Sizes kScalar;
+  const auto found = sizes.inputs.find(name);
+  return found == sizes.inputs.end() || found->second.size() <= index ? kScalar
+                                                                       : found->second[index];
+}
+
+int64_t dim_from_end(const Sizes& sizes, size_t back) {
+  return sizes.size() < back ? 1 : sizes[sizes.size() - back];
+}
+
+double outputs_numel(const OpSizes& sizes) {
+  double sum = 0;
+  for (const Sizes& output : sizes.outputs) sum += numel(output);
+  return sum;
+}
+
+double inputs_numel(const OpSizes& sizes) {
+  double sum = 0;
+  for (const auto& [name, tensors] : sizes.inputs) {
+    for (const Sizes& tensor : tensors) sum += numel(tensor);
+  }
+  return sum;
+}
+
+double no_flops(const OpSizes& /*sizes*/) { return 0; }
+double one_an_output(const OpSizes& sizes) { return outputs_numel(sizes); }
+double one_an_input(const OpSizes& sizes) { return inputs_numel(sizes); }
+// exp, tanh and the like: about ten operations an element.
+double ten_an_output(const OpSizes& sizes) { return 10 * outputs_numel(sizes); }
+// A normalization reads its input twice and scales and shifts it: about eight an element.
+double eight_an_output(const OpSizes& sizes) {
+  return sizes.outputs.empty() ? 0 : 8 * numel(sizes.outputs[0]);
+}
+double linear_flops(const OpSizes& sizes) {
+  const Sizes& weight = input(sizes, "weight");
+  return 2 * numel(input(sizes, "input")) * static_cast<double>(weight.empty() ? 1 : weight[0]);
+}
+double matmul_flops(const OpSizes& sizes) {
+  const double inner = static_cast<double>(dim_from_end(input(sizes, "self"), 1));
+  return 2 * inner * outputs_numel(sizes);
+}
+double addmm_flops(const OpSizes& sizes) {
+  const double inner = static_cast<double>(dim_from_end(input(sizes, "mat1"), 1));
+  return 2 * inner * outputs_numel(sizes);
+}
+double baddbmm_flops(const OpSizes& sizes) {
+  const double inner = static_cast<double>(dim_from_end(input(sizes, "batch1"), 1));
+  return 2 * inner * outputs_numel(sizes);
+}
+double convolution_flops(const OpSizes& sizes) {
+  const Sizes& weight = input(sizes, "weight");
+  if (weight.empty() || sizes.outputs.empty()) return 0;
+  return 2 * numel(sizes.outputs[0]) * numel(weight) / static_cast<double>(weight[0]);
+}
+// Two batched products: queries with keys, probabilities with values. Causal masks are counted in
+// full, as the field does for model flops.
+double attention_flops(const OpSizes& sizes) {
+  const Sizes& query = input(sizes, "query");
+  const Sizes& key = input(sizes, "key");
+  const Sizes& value = input(sizes, "value");
+  const double scores = numel(query) * static_cast<double>(dim_from_end(key, 2));
+  return 2 * scores +
+         2 * scores / static_cast<double>(std::max<int64_t>(dim_from_end(query, 1), 1)) *
+             static_cast<double>(dim_from_end(value, 1));
+}
+// Four gates, each with one product with the input and one with the hidden state, both directions
+// and all layers: two flops a weight and step.
+double recurrent_flops(const OpSizes& sizes) {
+  double weights = 0;
+  const auto found = sizes.inputs.find("params");
+  if (found == sizes.inputs.end()) return one_an_input(sizes);
+  for (const Sizes& weight : found->second) weights += weight.size() == 2 ? numel(weight) : 0;
+  const Sizes& x = input(sizes, "input");
+  return 2 * weights * (x.size() < 2 ? 1.0 : static_cast<double>(x[0] * x[1]));
+}
+
+constexpr auto kFresh = AliasKind::kFresh;
+constexpr auto kView = AliasKind::kView;
+
+constexpr std::array kRules = {
+    // Products of matrices.
+    OpRule{"linear", OpKind::kMatmul, kFresh, linear_flops},
+    OpRule{"matmul", OpKind::kMatmul, kFresh, matmul_flops},
+    OpRule{"mm", OpKind::kMatmul, kFresh, matmul_flops},
+    OpRule{"bmm", OpKind::kMatmul, kFresh, matmul_flops},
+    OpRule{"mv", OpKind::kMatmul, kFresh, matmul_flops},
+    OpRule{"addmm", OpKind::kMatmul, kFresh, addmm_flops},
+    OpRule{"baddbmm", OpKind::kMatmul, kFresh, baddbmm_flops},
+    OpRule{"einsum", OpKind::kMatmul, kFresh, one_an_input},
+    OpRule{"_grouped_mm", OpKind::kMatmul, kFresh, matmul_flops},
+    OpRule{"conv1d", OpKind::kConvolution, kFresh, convolution_flops},
+    OpRule{"conv2d", OpKind::kConvolution, kFresh, convolution_flops},
+    OpRule{"conv3d", OpKind::kConvolution, kFresh, convolution_flops},
+    OpRule{"convolution", OpKind::kConvolution, kFresh, convolution_flops},
+    OpRule{"conv_transpose2d", OpKind::kConvolution, kFresh, convolution_flops},
+    OpRule{"lstm", OpKind::kMatmul, kFresh, recurrent_flops},
+    OpRule{"gru", OpKind::kMatmul, kFresh, recurrent_flops},
+    OpRule{"scaled_dot_product_attention", OpKind::kAttention, kFresh, attention_flops},
+    // Normalizations.
+    OpRule{"layer_norm", OpKind::kNormalization, kFresh, eight_an_output},
+    OpRule{"rms_norm", OpKind::kNormalization, kFresh, eight_an_output},
+    OpRule{"batch_norm", OpKind::kNormalization, kFresh, eight_an_output},
+    OpRule{"group_norm", OpKind::kNormalization, kFresh, eight_an_output},
+    OpRule{"instance_norm", OpKind::kNormalization, kFresh, eight_an_output},
+    OpRule{"softmax", OpKind::kNormalization, kFresh, ten_an_output},
+    OpRule{"_softmax", OpKind::kNormalization, kFresh, ten_an_output},
+    OpRule{"log_softmax", OpKind::kNormalization, kFresh, ten_an_output},
+    // Losses.
+    OpRule{"cross_entropy_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"nll_loss_nd", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"nll_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"mse_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"l1_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"smooth_l1_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"huber_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"binary_cross_entropy", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"binary_cross_entropy_with_logits", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"kl_div", OpKind::kLoss, kFresh, one_an_input},
+    // Element by element.
+    OpRule{"add", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"sub", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"rsub", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"mul", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"div", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"floor_divide", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"remainder", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"neg", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"abs", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"sign", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"relu", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"relu6", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"hardtanh", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"leaky_relu", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"clamp", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"clamp_min", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"minimum", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"maximum", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"square", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"reciprocal", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"lerp", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"addcmul", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"gelu", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"silu", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"mish", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"elu", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"softplus", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"sigmoid", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"log_sigmoid", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"hardswish", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"hardsigmoid", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"tanh", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"exp", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"log", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"log1p", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"sin", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"cos", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"erf", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"pow", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"sqrt", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"rsqrt", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"eq", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"ne", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"lt", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"le", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"gt", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"ge", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"__and__", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"__or__", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"bitwise_and", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"bitwise_or", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"bitwise_not", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"logical_and", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"logical_or", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"logical_not", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"isnan", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"isinf", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"where", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"masked_fill", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"tril", OpKind::kElementwise, kFresh, no_flops},
+    OpRule{"triu", OpKind::kElementwise, kFresh, no_flops},
+    // Reductions.
+    OpRule{"sum", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"mean", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"var", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"var_mean", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"std", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"norm", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"linalg_vector_norm", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"min", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"max", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"amax", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"amin", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"argmax", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"argmin", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"any", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"all", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"cumsum", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"logsumexp", OpKind::kReduction, kFresh, ten_an_output},
+    OpRule{"histc", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"bincount", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"avg_pool2d", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"max_pool2d", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"adaptive_avg_pool1d", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"adaptive_avg_pool2d", OpKind::kReduction, kFresh, one_an_input},
+    // Rows, indices and order.
+    OpRule{"embedding", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"embedding_bag", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"index", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"index_select", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"index_put", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"index_add", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"gather", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"scatter", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"scatter_add", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"topk", OpKind::kIndexing, kFresh, one_an_input},
+    OpRule{"sort", OpKind::kIndexing, kFresh, one_an_input},
+    OpRule{"argsort", OpKind::kIndexing, kFresh, one_an_input},
+    OpRule{"nonzero", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"one_hot", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"bucketize", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"roll", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"flip", OpKind::kIndexing, kFresh, no_flops},
+    // Shapes: views, or copies that only move bytes.
+    OpRule{"view", OpKind::kShape, kView, no_flops},
+    OpRule{"view_as", OpKind::kShape, kView, no_flops},
+    OpRule{"reshape", OpKind::kShape, kView, no_flops},
+    OpRule{"flatten", OpKind::kShape, kView, no_flops},
+    OpRule{"unflatten", OpKind::kShape, kView, no_flops},
+    OpRule{"transpose", OpKind::kShape, kView, no_flops},
+    OpRule{"t", OpKind::kShape, kView, no_flops},
+    OpRule{"permute", OpKind::kShape, kView, no_flops},
+    OpRule{"movedim", OpKind::kShape, kView, no_flops},
+    OpRule{"unsqueeze", OpKind::kShape, kView, no_flops},
+    OpRule{"squeeze", OpKind::kShape, kView, no_flops},
+    OpRule{"expand", OpKind::kShape, kView, no_flops},
+    OpRule{"expand_as", OpKind::kShape, kView, no_flops},
+    OpRule{"broadcast_to", OpKind::kShape, kView, no_flops},
+    OpRule{"broadcast_tensors", OpKind::kShape, AliasKind::kUnknown, no_flops},
+    OpRule{"slice", OpKind::kShape, kView, no_flops},
+    OpRule{"select", OpKind::kShape, kView, no_flops},
+    OpRule{"narrow", OpKind::kShape, kView, no_flops},
+    OpRule{"diagonal", OpKind::kShape, kView, no_flops},
+    OpRule{"unfold", OpKind::kShape, kView, no_flops},
+    OpRule{"split", OpKind::kShape, kView, no_flops},
+    OpRule{"split_with_sizes", OpKind::kShape, kView, no_flops},
+    OpRule{"chunk", OpKind::kShape, kView, no_flops},
+    OpRule{"unbind", OpKind::kShape, kView, no_flops},
+    OpRule{"alias", OpKind::kShape, kView, no_flops},
+    OpRule{"detach", OpKind::kShape, kView, no_flops},
+    OpRule{"contiguous", OpKind::kShape, kView, no_flops},
+    OpRule{"to", OpKind::kShape, kView, no_flops},
+    OpRule{"type_as", OpKind::kShape, kView, no_flops},
+    OpRule{"_to_copy", OpKind::kShape, kFresh, no_flops},
+    OpRule{"clone", OpKind::kShape, kFresh, no_flops},
+    OpRule{"lift_fresh_copy", OpKind::kShape, kFresh, no_flops},
+    OpRule{"cat", OpKind::kShape, kFresh, no_flops},
+    OpRule{"stack", OpKind::kShape, kFresh, no_flops},
+    OpRule{"repeat", OpKind::kShape, kFresh, no_flops},
+    OpRule{"repeat_interleave", OpKind::kShape, kFresh, no_flops},
+    OpRule{"pad", OpKind::kShape, kFresh, no_flops},
+    OpRule{"constant_pad_nd", OpKind::kShape, kFresh, no_flops},
+    OpRule{"diff", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"upsample_nearest2d", OpKind::kShape, kFresh, no_flops},
+    OpRule{"pixel_shuffle", OpKind::kShape, kFresh, no_flops},
+    // New tensors.
+    OpRule{"arange", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"linspace", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"zeros", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"zeros_like", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"ones", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"ones_like", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"full", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"full_like", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"empty", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"empty_like", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"new_ones", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"new_zeros", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"new_full", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"new_empty", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"scalar_tensor", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"eye", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"item", OpKind::kOther, kFresh, no_flops},
+    // dropout returns its operand when p is 0 or outside training.
+    OpRule{"dropout", OpKind::kRandom, kView, one_an_output},
+};
+
+// Random operators that run by aten's own generator: refused by the runtime until they are
+// counter-based. Listed so that no layout-dependent number is ever drawn.
+constexpr std::array<std::string_view, 18> kRandomNames = {
+    "bernoulli",      "rand",           "rand_like",       "randn",         "randn_like",
+    "randint",        "randint_like",   "randperm",        "multinomial",   "normal",
+    "rrelu",          "alpha_dropout",  "feature_dropout", "native_dropout", "poisson",
+    "rrelu_with_noise", "feature_alpha_dropout", "binomial"};
+
+std::string_view without_in_place_mark(std::string_view name) {
+  const bool is_dunder = name.size() > 2 && name.substr(0, 2) == "__";
+  if (!is_dunder && name.size() > 1 && name.back() == '_') name.remove_suffix(1);
+  return name;
+}
+
+bool is_in_place(std::string_view name) { return without_in_place_mark(name) != name; }
+
+double number_argument(const Node& node, std::string_view name) {
+  const Argument* argument = find_argument(node, name);
+  const auto* expression = argument == nullptr ? nullptr : std::get_if<SymExpr>(argument);
+  if (expression == nullptr) return 0;
+  return expression->kind == SymExpr::Kind::kFloat ? expression->number
+                                                   : static_cast<double>(expression->integer);
+}
+
+}  // namespace
+
+std::string_view to_text(OpKind kind) {
+  constexpr std::array<std::string_view, 12> kNames = {
+      "matmul",   "convolution", "attention", "normalization", "elementwise", "reduction",
+      "indexing", "shape",       "creation",  "loss",          "random",      "other"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::span<const OpRule> op_rules() { return kRules; }
+
+std::string_view base_name(std::string_view op) {
+  const size_t first = op.find('.');
+  if (first == std::string_view::npos) return op;
+  op.remove_prefix(first + 1);
+  return op.substr(0, op.find('.'));
+}
+
+const OpRule* find_op_rule(std::string_view op) {
+  const std::string_view name = without_in_place_mark(base_name(op));
+  for (const OpRule& rule : kRules) {
+    if (rule.name == name) return &rule;
+  }
+  return nullptr;
+}
+
+bool is_heavy(OpKind kind) {
+  return kind == OpKind::kMatmul || kind == OpKind::kConvolution || kind == OpKind::kAttention;
+}
+
+AliasKind alias_kind(const Node& node) {
+  if (is_in_place(base_name(node.op))) return AliasKind::kInPlace;
+  const OpRule* rule = find_op_rule(node.op);
+  return rule == nullptr ? AliasKind::kUnknown : rule->alias;
+}
+
+bool is_random(const Node& node) {
+  const std::string_view name = without_in_place_mark(base_name(node.op));
+  if (name == "dropout") {
+    const Argument* train = find_argument(node, "train");
+    const bool is_training = train == nullptr || std::get_if<bool>(train) == nullptr ||
+                             std::get<bool>(*train);
+    return is_training && number_argument(node, "p") > 0;
+  }
+  if (name == "scaled_dot_product_attention") return number_argument(node, "dropout_p") > 0;
+  if (name == "lstm" || name == "gru") return number_argument(node, "dropout") > 0;
+  return std::find(kRandomNames.begin(), kRandomNames.end(), name) != kRandomNames.end();
+}
+
+std::vector<ValueId> written_values(const Node& node) {
+  std::vector<ValueId> written;
+  if (is_in_place(base_name(node.op))) {
+    const std::vector<ValueId> read = operands(node);
+    if (!read.empty()) written.push_back(read[0]);
+  }
+  if (base_name(node.op) == "batch_norm" || base_name(node.op) == "instance_norm") {
+    const Argument* training = find_argument(node, "training");
+    if (training == nullptr) training = find_argument(node, "use_input_stats");
+    if (training != nullptr && std::get_if<bool>(training) != nullptr && std::get<bool>(*training)) {
+      for (const std::string_view name : {"running_mean", "running_var"}) {
+        const Argument* statistic = find_argument(node, name);
+        if (statistic == nullptr) continue;
+        if (const auto* id = std::get_if<ValueId>(statistic)) written.push_back(*id);
+      }
+    }
+  }
+  return written;
+}
+
+Result<std::vector<int64_t>> concrete_sizes(const std::vector<SymExpr>& sizes,
+                                            const SymbolValues& symbols) {
+  std::vector<int64_t> concrete;
+  concrete.reserve(sizes.size());
+  for (const SymExpr& size : sizes) {
+    TRIREME_TRY(int64_t value, evaluate_integer(size, symbols));
+    concrete.push_back(value);
+  }
+  return concrete;
+}
+
+Result<int64_t> value_bytes(const Graph& graph, ValueId id, const SymbolValues& symbols) {
+  const TensorType& type = graph.values[id.value].type;
+  TRIREME_TRY(std::vector<int64_t> sizes, concrete_sizes(type.sizes, symbols));
+  int64_t bytes = dtype_info(type.dtype).size_bytes;
+  for (const int64_t size : sizes) bytes *= size;
+  return bytes;
+}
+
+Result<double> node_flops(const Graph& graph, const Node& node, const SymbolValues& symbols) {
+  OpSizes sizes;
+  const auto add_input = [&](const std::string& name, ValueId id) -> Status {
+    TRIREME_TRY(std::vector<int64_t> concrete,
+                concrete_sizes(graph.values[id.value].type.sizes, symbols));
+    sizes.inputs[name].push_back(std::move(concrete));
+    return Status();
+  };
+  for (const NamedArgument& argument : node.arguments) {
+    if (const auto* id = std::get_if<ValueId>(&argument.value)) {
+      TRIREME_TRY(add_input(argument.name, *id));
+    }
+    if (const auto* list = std::get_if<std::vector<std::optional<ValueId>>>(&argument.value)) {
+      for (const std::optional<ValueId>& id : *list) {
+        if (id.has_value()) TRIREME_TRY(add_input(argument.name, *id));
+      }
+    }
+  }
+  for (ValueId id : results(node)) {
+    TRIREME_TRY(std::vector<int64_t> concrete,
+                concrete_sizes(graph.values[id.value].type.sizes, symbols));
+    sizes.outputs.push_back(std::move(concrete));
+  }
+  const OpRule* rule = find_op_rule(node.op);
+  if (rule == nullptr) return inputs_numel(sizes) + outputs_numel(sizes);
+  return rule->flops(sizes);
+}
+
+std::vector<ValueId> alias_roots(const Graph& graph) {
+  std::vector<int32_t> parent(graph.values.size());
+  std::iota(parent.begin(), parent.end(), 0);
+  const auto root = [&](int32_t value) {
+    while (parent[value] != value) value = parent[value] = parent[parent[value]];
+    return value;
+  };
+  for (const Node& node : graph.nodes) {
+    const AliasKind kind = alias_kind(node);
+    if (kind == AliasKind::kFresh) continue;
+    const std::vector<ValueId> read = operands(node);
+    for (size_t i = 0; i < read.size(); ++i) {
+      if (i > 0 && kind != AliasKind::kUnknown) break;
+      for (ValueId made : results(node)) parent[root(made.value)] = root(read[i].value);
+    }
+  }
+  std::vector<ValueId> roots;
+  roots.reserve(parent.size());
+  for (size_t i = 0; i < parent.size(); ++i) roots.emplace_back(root(static_cast<int32_t>(i)));
+  return roots;
+}
+
+}  // namespace trireme

@@ -1,0 +1,86 @@
+// What the engine knows of each operator without running it: floating-point operations, what its
+// results share memory with, and what it changes. One row an operator (all its overloads).
+//
+// An operator without a row runs as well: its results are assumed to share memory with every tensor
+// it reads, and its flops are counted as one per element that it reads or writes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/graph/graph.h"
+
+namespace trireme {
+
+// What the results of an operator share memory with.
+enum class AliasKind : uint8_t {
+  kFresh,    // nothing
+  kView,     // its first tensor operand, always or sometimes
+  kInPlace,  // it changes its first tensor operand and returns it
+  kUnknown,  // perhaps with any operand
+};
+
+// How an operator is named when people count operators by kind.
+enum class OpKind : uint8_t {
+  kMatmul,
+  kConvolution,
+  kAttention,
+  kNormalization,
+  kElementwise,
+  kReduction,
+  kIndexing,
+  kShape,
+  kCreation,
+  kLoss,
+  kRandom,
+  kOther,
+};
+[[nodiscard]] std::string_view to_text(OpKind kind);
+
+// Concrete sizes of a node's tensors.
+struct OpSizes {
+  // By argument name; a list of tensors has several.
+  std::map<std::string, std::vector<std::vector<int64_t>>, std::less<>> inputs;
+  std::vector<std::vector<int64_t>> outputs;
+};
+
+struct OpRule {
+  std::string_view name;  // without name space and overload: "linear"
+  OpKind kind = OpKind::kOther;
+  AliasKind alias = AliasKind::kFresh;
+  // Floating-point operations of the forward pass; a multiply-add is two.
+  double (*flops)(const OpSizes& sizes) = nullptr;
+};
+
+[[nodiscard]] std::span<const OpRule> op_rules();
+// nullptr when there is no row.
+[[nodiscard]] const OpRule* find_op_rule(std::string_view op);
+
+// "linear" of "aten.linear.default".
+[[nodiscard]] std::string_view base_name(std::string_view op);
+// True for the operators whose sizes make a large matrix product: they are never cheap enough to be
+// run twice.
+[[nodiscard]] bool is_heavy(OpKind kind);
+[[nodiscard]] AliasKind alias_kind(const Node& node);
+// True when the node draws random numbers: its kind says so, or an argument (dropout_p) does.
+[[nodiscard]] bool is_random(const Node& node);
+// The tensors that the node changes: the operand of an in-place operator, and the running
+// statistics of a batch_norm in training, which no schema marks.
+[[nodiscard]] std::vector<ValueId> written_values(const Node& node);
+
+// Flops of one forward pass of the node. REQUIRES: `symbols` binds every symbol of its types.
+[[nodiscard]] Result<double> node_flops(const Graph& graph, const Node& node,
+                                        const SymbolValues& symbols);
+[[nodiscard]] Result<int64_t> value_bytes(const Graph& graph, ValueId id,
+                                          const SymbolValues& symbols);
+[[nodiscard]] Result<std::vector<int64_t>> concrete_sizes(const std::vector<SymExpr>& sizes,
+                                                          const SymbolValues& symbols);
+
+// alias_roots[v]: one representative of the set of values that may share memory with v.
+[[nodiscard]] std::vector<ValueId> alias_roots(const Graph& graph);
+
+}  // namespace trireme

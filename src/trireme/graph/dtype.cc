@@ -34,6 +34,16 @@ const DTypeInfo& dtype_info(DType dtype) {
   check_failed(__FILE__, __LINE__, "dtype is in the table", "unknown dtype");
 }
 
+std::optional<uint64_t> tensor_bytes(std::span<const int64_t> sizes, DType dtype) {
+  auto bytes = static_cast<uint64_t>(dtype_info(dtype).size_bytes);
+  for (const int64_t size : sizes) {
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) {
+      return std::nullopt;
+    }
+  }
+  return bytes;
+}
+
 std::optional<DType> dtype_from_name(std::string_view name) {
   for (const DTypeInfo& info : kDTypes) {
     if (info.name == name) return info.dtype;

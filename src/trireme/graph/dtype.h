@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace trireme {
@@ -34,6 +35,8 @@ struct DTypeInfo {
 };
 
 [[nodiscard]] const DTypeInfo& dtype_info(DType dtype);
+// Bytes of a contiguous tensor; nullopt when a size is negative or the product does not fit.
+[[nodiscard]] std::optional<uint64_t> tensor_bytes(std::span<const int64_t> sizes, DType dtype);
 [[nodiscard]] std::optional<DType> dtype_from_name(std::string_view name);
 [[nodiscard]] std::optional<DType> dtype_from_safetensors(std::string_view name);
 

@@ -168,6 +168,7 @@ Result<SymExpr> parse_at(std::string_view text, size_t& position, int depth) {
     int64_t integer = 0;
     const auto [end, code] = std::from_chars(token.data(), token.data() + token.size(), integer);
     if (code == std::errc() && end == token.data() + token.size()) return SymExpr(integer);
+    if (token == "0nan") return SymExpr::of_float(std::nan(""));
     char* float_end = nullptr;
     const double number = std::strtod(token.c_str(), &float_end);
     if (*float_end != '\0') return Error{fmt::format("'{}' is not a number", token)};
@@ -256,6 +257,9 @@ std::string to_text(const SymExpr& expression) {
     case SymExpr::Kind::kInteger:
       return fmt::format("{}", expression.integer);
     case SymExpr::Kind::kFloat: {
+      // Words would read as symbols: infinity is a number too large for a double.
+      if (std::isinf(expression.number)) return expression.number > 0 ? "1e999" : "-1e999";
+      if (std::isnan(expression.number)) return "0nan";
       std::string text = fmt::format("{}", expression.number);
       return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
     }

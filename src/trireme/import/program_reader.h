@@ -1,0 +1,36 @@
+// Reads the JSON records of a PT2 archive: the program, and the tables of its weights.
+//
+// The only file of the engine that handles torch.export's schema. A program comes out as a Graph
+// before ties are merged: one parameter input a name.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/graph/graph.h"
+#include "trireme/import/archive.h"
+
+namespace trireme {
+
+struct Program {
+  Graph graph;
+  std::string torch_version;
+};
+
+// `record` names the bytes in errors.
+[[nodiscard]] Result<Program> read_program(std::span<const std::byte> json,
+                                           const std::string& record);
+
+// The table `*_weights_config.json` or `*_constants_config.json`: name -> place. `folder` is put
+// before the path of each record.
+[[nodiscard]] Result<std::map<std::string, StoredTensor, std::less<>>> read_tensor_table(
+    std::span<const std::byte> json, const std::string& record, const std::string& folder);
+
+// The groups of tied names in `extra/trireme.json`; empty when there are none.
+[[nodiscard]] Result<std::vector<std::vector<std::string>>> read_tie_groups(
+    std::span<const std::byte> json, const std::string& record);
+
+}  // namespace trireme

@@ -1,0 +1,104 @@
+#include "trireme/import/safetensors.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::json;
+
+Result<TensorView> read_entry(const std::string& name, const Json& entry,
+                              std::span<const std::byte> data) {
+  const auto malformed = [&](std::string_view what) {
+    return Error{fmt::format("tensor {} has {}", name, what)};
+  };
+  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
+      !entry.contains("shape") || !entry["shape"].is_array() || !entry.contains("data_offsets") ||
+      !entry["data_offsets"].is_array() || entry["data_offsets"].size() != 2) {
+    return malformed("a malformed entry");
+  }
+  TensorView view;
+  const auto dtype_name = entry["dtype"].get<std::string>();
+  const std::optional<DType> dtype = dtype_from_safetensors(dtype_name);
+  if (!dtype.has_value()) return malformed(fmt::format("the unknown dtype {}", dtype_name));
+  view.dtype = *dtype;
+  for (const Json& size : entry["shape"]) {
+    if (!size.is_number_unsigned()) return malformed("a malformed shape");
+    view.sizes.push_back(size.get<int64_t>());
+  }
+  const std::optional<uint64_t> expected = tensor_bytes(view.sizes, view.dtype);
+  if (!expected.has_value()) return malformed("an impossible shape");
+  if (!entry["data_offsets"][0].is_number_unsigned() ||
+      !entry["data_offsets"][1].is_number_unsigned()) {
+    return malformed("malformed offsets");
+  }
+  const auto begin = entry["data_offsets"][0].get<uint64_t>();
+  const auto end = entry["data_offsets"][1].get<uint64_t>();
+  if (begin > end || end > data.size()) return malformed("bytes outside the file");
+  if (end - begin != *expected) return malformed("another number of bytes than its shape says");
+  view.bytes = data.subspan(begin, end - begin);
+  return view;
+}
+
+}  // namespace
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
+  TRIREME_TRY(MappedFile mapped, MappedFile::open(path));
+  SafetensorsFile file(std::move(mapped));
+  const std::span<const std::byte> bytes = file.file_.bytes();
+  const Error foreign{fmt::format("{} is not a safetensors file", path)};
+  if (bytes.size() < 8) return foreign;
+  uint64_t header_size = 0;
+  std::memcpy(&header_size, bytes.data(), 8);
+  if (header_size > bytes.size() - 8) return foreign;
+  const auto* text = reinterpret_cast<const char*>(bytes.data()) + 8;
+  const Json header = Json::parse(text, text + header_size, nullptr, false);
+  if (!header.is_object()) return foreign;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    Result<TensorView> view = read_entry(name, entry, bytes.subspan(8 + header_size));
+    if (!view.ok()) return while_doing(path, view.error());
+    file.tensors_[name] = std::move(view.value());
+  }
+  return file;
+}
+
+Status write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
+  Json header = Json::object();
+  header["__metadata__"] = {{"format", "pt"}};
+  uint64_t offset = 0;
+  for (const NamedTensor& named : tensors) {
+    const TensorView& tensor = named.tensor;
+    header[named.name] = {{"dtype", dtype_info(tensor.dtype).safetensors},
+                          {"shape", tensor.sizes},
+                          {"data_offsets", {offset, offset + tensor.bytes.size()}}};
+    offset += tensor.bytes.size();
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  std::FILE* file = std::fopen(temporary.c_str(), "wb");
+  if (file == nullptr) return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+  const uint64_t header_size = text.size();
+  bool is_written = std::fwrite(&header_size, 8, 1, file) == 1 &&
+                    std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  for (const NamedTensor& named : tensors) {
+    const std::span<const std::byte> bytes = named.tensor.bytes;
+    is_written = is_written && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  }
+  is_written = std::fflush(file) == 0 && is_written && fsync(fileno(file)) == 0;
+  int code = errno;
+  is_written = std::fclose(file) == 0 && is_written;
+  if (is_written && std::rename(temporary.c_str(), path.c_str()) == 0) return Status();
+  if (is_written) code = errno;
+  std::remove(temporary.c_str());
+  return Error{fmt::format("cannot write {}: {}", path, std::strerror(code))};
+}
+
+}  // namespace trireme

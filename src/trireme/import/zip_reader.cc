@@ -1,0 +1,176 @@
+#include "trireme/import/zip_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+namespace trireme {
+namespace {
+
+constexpr uint32_t kEndSignature = 0x06054b50;
+constexpr uint32_t kEnd64Signature = 0x06064b50;
+constexpr uint32_t kEnd64LocatorSignature = 0x07064b50;
+constexpr uint32_t kEntrySignature = 0x02014b50;
+constexpr uint32_t kLocalSignature = 0x04034b50;
+constexpr uint64_t kEndSize = 22;
+constexpr uint64_t kEntrySize = 46;
+constexpr uint64_t kLocalSize = 30;
+constexpr uint64_t kEnd64Size = 56;
+constexpr uint64_t kEnd64LocatorSize = 20;
+
+// Little-endian numbers at a position. REQUIRES: they lie inside the bytes.
+template <typename T>
+T number_at(std::span<const std::byte> bytes, uint64_t position) {
+  TRIREME_CHECK(position + sizeof(T) <= bytes.size(), "a number outside the file is read");
+  T value = 0;
+  std::memcpy(&value, bytes.data() + position, sizeof(T));
+  return value;
+}
+
+// True when `size` bytes from `position` lie inside the file.
+bool fits(std::span<const std::byte> bytes, uint64_t position, uint64_t size) {
+  return position <= bytes.size() && size <= bytes.size() - position;
+}
+
+std::optional<uint64_t> find_end(std::span<const std::byte> bytes) {
+  if (bytes.size() < kEndSize) return std::nullopt;
+  const uint64_t last = bytes.size() - kEndSize;
+  const uint64_t first = last > 0xFFFF ? last - 0xFFFF : 0;
+  for (uint64_t position = last + 1; position-- > first;) {
+    if (number_at<uint32_t>(bytes, position) == kEndSignature) return position;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<ZipReader> ZipReader::open(const std::string& path) {
+  TRIREME_TRY(MappedFile file, MappedFile::open(path));
+  ZipReader reader(std::move(file));
+  TRIREME_TRY(reader.read_directory());
+  return reader;
+}
+
+Status ZipReader::read_directory() {
+  const std::span<const std::byte> bytes = file_.bytes();
+  const std::optional<uint64_t> end = find_end(bytes);
+  if (!end.has_value()) {
+    const bool starts_as_zip =
+        bytes.size() >= 4 && number_at<uint32_t>(bytes, 0) == kLocalSignature;
+    return Error{starts_as_zip
+                     ? fmt::format("{} is truncated: the ZIP directory at its end is missing", path())
+                     : fmt::format("{} is not a ZIP file, so not an archive of torch.export.save",
+                                   path())};
+  }
+  uint64_t count = number_at<uint16_t>(bytes, *end + 10);
+  uint64_t size = number_at<uint32_t>(bytes, *end + 12);
+  uint64_t position = number_at<uint32_t>(bytes, *end + 16);
+  if (count == 0xFFFF || size == 0xFFFFFFFF || position == 0xFFFFFFFF) {
+    if (*end < kEnd64LocatorSize ||
+        number_at<uint32_t>(bytes, *end - kEnd64LocatorSize) != kEnd64LocatorSignature) {
+      return Error{fmt::format("{} is corrupted: its ZIP64 directory is missing", path())};
+    }
+    const auto end64 = number_at<uint64_t>(bytes, *end - kEnd64LocatorSize + 8);
+    if (!fits(bytes, end64, kEnd64Size) || number_at<uint32_t>(bytes, end64) != kEnd64Signature) {
+      return Error{fmt::format("{} is corrupted: its ZIP64 directory is not where it says", path())};
+    }
+    count = number_at<uint64_t>(bytes, end64 + 32);
+    size = number_at<uint64_t>(bytes, end64 + 40);
+    position = number_at<uint64_t>(bytes, end64 + 48);
+  }
+  if (!fits(bytes, position, size)) {
+    return Error{fmt::format("{} is truncated: its ZIP directory lies outside the file", path())};
+  }
+  const uint64_t directory_end = position + size;
+  for (uint64_t i = 0; i < count; ++i) TRIREME_TRY(read_entry(position, directory_end));
+  return Status();
+}
+
+Status ZipReader::read_entry(uint64_t& position, uint64_t end) {
+  const std::span<const std::byte> bytes = file_.bytes();
+  const Error corrupted{fmt::format("{} is corrupted: its ZIP directory is damaged", path())};
+  if (position + kEntrySize > end || number_at<uint32_t>(bytes, position) != kEntrySignature) {
+    return corrupted;
+  }
+  const auto flags = number_at<uint16_t>(bytes, position + 8);
+  const auto method = number_at<uint16_t>(bytes, position + 10);
+  uint64_t stored_size = number_at<uint32_t>(bytes, position + 20);
+  Record record{.size = number_at<uint32_t>(bytes, position + 24),
+                .checksum = number_at<uint32_t>(bytes, position + 16)};
+  const auto name_size = number_at<uint16_t>(bytes, position + 28);
+  const auto extra_size = number_at<uint16_t>(bytes, position + 30);
+  const auto comment_size = number_at<uint16_t>(bytes, position + 32);
+  uint64_t local = number_at<uint32_t>(bytes, position + 42);
+  const uint64_t next = position + kEntrySize + name_size + extra_size + comment_size;
+  if (next > end) return corrupted;
+  const std::string name(reinterpret_cast<const char*>(bytes.data()) + position + kEntrySize,
+                         name_size);
+  // ZIP64: the extra field 1 holds, in this order, those numbers that did not fit.
+  uint64_t extra = position + kEntrySize + name_size;
+  const uint64_t extra_end = extra + extra_size;
+  while (extra + 4 <= extra_end) {
+    const auto id = number_at<uint16_t>(bytes, extra);
+    const uint64_t field_end = extra + 4 + number_at<uint16_t>(bytes, extra + 2);
+    if (field_end > extra_end) return corrupted;
+    uint64_t field = extra + 4;
+    for (uint64_t* number : {&record.size, &stored_size, &local}) {
+      if (id != 1 || *number != 0xFFFFFFFF) continue;
+      if (field + 8 > field_end) return corrupted;
+      *number = number_at<uint64_t>(bytes, field);
+      field += 8;
+    }
+    extra = field_end;
+  }
+  position = next;
+  if ((flags & 1) != 0) return Error{fmt::format("{}: record {} is encrypted", path(), name)};
+  if (method != 0 || stored_size != record.size) {
+    return Error{fmt::format(
+        "{}: record {} is compressed; write the archive with torch.export.save and do not repack it",
+        path(), name)};
+  }
+  if (!fits(bytes, local, kLocalSize) || number_at<uint32_t>(bytes, local) != kLocalSignature) {
+    return Error{fmt::format("{} is corrupted: record {} is not where its directory says", path(),
+                             name)};
+  }
+  record.offset = local + kLocalSize + number_at<uint16_t>(bytes, local + 26) +
+                  number_at<uint16_t>(bytes, local + 28);
+  if (!fits(bytes, record.offset, record.size)) {
+    return Error{fmt::format("{} is truncated: record {} ends outside the file", path(), name)};
+  }
+  records_[name] = record;
+  return Status();
+}
+
+std::vector<std::string> ZipReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, record] : records_) names.push_back(name);
+  return names;
+}
+
+Result<uint64_t> ZipReader::size(std::string_view name) const {
+  const auto found = records_.find(name);
+  if (found == records_.end()) {
+    return Error{fmt::format("{} has no record {}", path(), name)};
+  }
+  return found->second.size;
+}
+
+Result<std::span<const std::byte>> ZipReader::read(std::string_view name) const {
+  const auto found = records_.find(name);
+  if (found == records_.end()) {
+    return Error{fmt::format("{} has no record {}", path(), name)};
+  }
+  const std::span<const std::byte> data =
+      file_.bytes().subspan(found->second.offset, found->second.size);
+  const uLong checksum = crc32_z(0, reinterpret_cast<const Bytef*>(data.data()), data.size());
+  if (checksum != found->second.checksum) {
+    return Error{fmt::format("{} is corrupted: the checksum of record {} is {:08x}, not {:08x}",
+                             path(), name, checksum, found->second.checksum)};
+  }
+  return data;
+}
+
+}  // namespace trireme

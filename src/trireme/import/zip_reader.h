@@ -1,0 +1,45 @@
+// ZipReader: the records of a ZIP file whose records are stored, not compressed, as torch writes
+// them. Records are spans into the mapped file. ZIP64 is read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/import/mapped_file.h"
+
+namespace trireme {
+
+class ZipReader {
+ public:
+  // Errors: not a ZIP file, truncated, a compressed or encrypted record, a record outside the file.
+  static Result<ZipReader> open(const std::string& path);
+
+  // Names as in the file, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] bool has(std::string_view name) const { return records_.contains(name); }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] const MappedFile& file() const { return file_; }
+  // The bytes of a record, its checksum verified. Errors: no such record, a wrong checksum.
+  [[nodiscard]] Result<std::span<const std::byte>> read(std::string_view name) const;
+  [[nodiscard]] Result<uint64_t> size(std::string_view name) const;
+
+ private:
+  struct Record {
+    uint64_t offset = 0;  // of the data
+    uint64_t size = 0;
+    uint32_t checksum = 0;
+  };
+  explicit ZipReader(MappedFile file) : file_(std::move(file)) {}
+  Status read_directory();
+  Status read_entry(uint64_t& position, uint64_t end);
+
+  MappedFile file_;
+  std::map<std::string, Record, std::less<>> records_;
+};
+
+}  // namespace trireme

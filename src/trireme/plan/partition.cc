@@ -1,0 +1,121 @@
+#include "trireme/plan/partition.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "trireme/graph/cuts.h"
+
+namespace trireme {
+namespace {
+
+struct Producer {
+  int32_t node = -1;
+  int32_t stage = -1;  // -1: an input of the graph or a replicated node
+};
+
+class Partitioner {
+ public:
+  Partitioner(const Graph& graph, const std::vector<bool>& is_replicated,
+              const std::vector<int32_t>& cuts)
+      : graph_(graph), is_replicated_(is_replicated), cuts_(cuts), producers_(graph.values.size()) {
+    partition_.stages.resize(cuts.size() + 1);
+    for (int32_t i = 0; i < static_cast<int32_t>(graph.nodes.size()); ++i) {
+      for (ValueId id : results(graph.nodes[i])) {
+        producers_[id.value] = {i, is_replicated[i] ? -1 : stage_of(i)};
+      }
+    }
+    last_use_.assign(graph.values.size(), -1);
+  }
+
+  Partition run() {
+    for (int32_t stage = 0; stage < num_stages(); ++stage) collect_nodes(stage);
+    find_boundaries();
+    for (int32_t stage = 0; stage < num_stages(); ++stage) collect_inputs(stage);
+    find_tied();
+    return std::move(partition_);
+  }
+
+ private:
+  [[nodiscard]] int32_t num_stages() const {
+    return static_cast<int32_t>(partition_.stages.size());
+  }
+  [[nodiscard]] int32_t stage_of(int32_t node) const {
+    return static_cast<int32_t>(std::upper_bound(cuts_.begin(), cuts_.end(), node) - cuts_.begin());
+  }
+
+  // The nodes of the stage and the replicated nodes that they need.
+  void collect_nodes(int32_t stage) {
+    std::set<int32_t> nodes;
+    std::vector<ValueId> pending;
+    for (int32_t i = 0; i < static_cast<int32_t>(graph_.nodes.size()); ++i) {
+      if (is_replicated_[i] || stage_of(i) != stage) continue;
+      nodes.insert(i);
+      for (ValueId id : operands(graph_.nodes[i])) pending.push_back(id);
+    }
+    if (stage == num_stages() - 1) {
+      pending.push_back(graph_.loss);
+      if (const auto* items = std::get_if<ValueId>(&graph_.items)) pending.push_back(*items);
+    }
+    while (!pending.empty()) {
+      const ValueId id = pending.back();
+      pending.pop_back();
+      last_use_[id.value] = std::max(last_use_[id.value], stage);
+      const int32_t node = producers_[id.value].node;
+      if (node < 0 || !is_replicated_[node] || !nodes.insert(node).second) continue;
+      for (ValueId operand : operands(graph_.nodes[node])) pending.push_back(operand);
+    }
+    for (const int32_t node : nodes) partition_.stages[stage].nodes.emplace_back(node);
+  }
+
+  void find_boundaries() {
+    const std::vector<bool> carries = carries_gradient(graph_);
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      const int32_t first = producers_[v].stage;
+      if (first < 0) continue;
+      const BoundaryValue boundary{ValueId(static_cast<int64_t>(v)), carries[v]};
+      for (int32_t stage = first; stage < last_use_[v]; ++stage) {
+        partition_.stages[stage].sends.push_back(boundary);
+        partition_.stages[stage + 1].receives.push_back(boundary);
+      }
+    }
+  }
+
+  void collect_inputs(int32_t stage_index) {
+    Stage& stage = partition_.stages[stage_index];
+    std::set<int32_t> read;
+    for (NodeId node : stage.nodes) {
+      for (ValueId id : operands(graph_.nodes[node.value])) read.insert(id.value);
+    }
+    for (int32_t i = 0; i < static_cast<int32_t>(graph_.inputs.size()); ++i) {
+      if (read.contains(graph_.inputs[i].value.value)) stage.inputs.push_back(i);
+    }
+  }
+
+  void find_tied() {
+    std::map<int32_t, std::vector<int32_t>> users;
+    for (int32_t stage = 0; stage < num_stages(); ++stage) {
+      for (const int32_t input : partition_.stages[stage].inputs) users[input].push_back(stage);
+    }
+    for (auto& [input, stages] : users) {
+      if (graph_.inputs[input].kind != GraphInput::Kind::kParameter || stages.size() < 2) continue;
+      partition_.tied.push_back({input, stages});
+    }
+  }
+
+  const Graph& graph_;
+  const std::vector<bool>& is_replicated_;
+  const std::vector<int32_t>& cuts_;
+  std::vector<Producer> producers_;
+  std::vector<int32_t> last_use_;  // by value: the last stage that reads it
+  Partition partition_;
+};
+
+}  // namespace
+
+Partition partition_graph(const Graph& graph, const std::vector<bool>& is_replicated,
+                          const std::vector<int32_t>& cuts) {
+  return Partitioner(graph, is_replicated, cuts).run();
+}
+
+}  // namespace trireme

@@ -1,0 +1,67 @@
+// Plan: what goes where. Stages of the model, replicas, micro-batches, and the schedule's name.
+//
+// Text form: YAML, made to be read and edited; only `first_node` of a stage decides, the rest of a
+// stage describes it and is checked for its form only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/graph/cuts.h"
+#include "trireme/graph/graph.h"
+#include "trireme/plan/partition.h"
+
+namespace trireme {
+
+struct PlanStage {
+  std::string first_node;      // the first value that the stage makes, such as "layer_norm_4"
+  std::string first_module;    // the user's module names
+  std::string last_module;
+  int64_t num_parameters = 0;  // elements; tied ones count in each stage that uses them
+  double flops_share = 0;      // of the forward pass, 0 .. 1
+  int64_t bytes_in = 0;        // activations a sample, from the stage before
+  int64_t bytes_out = 0;       // activations a sample, to the stage after
+  std::vector<std::string> inputs;  // of the batch, that the stage reads itself
+  bool operator==(const PlanStage&) const = default;
+};
+
+struct Plan {
+  std::string model;  // path of the archive
+  int64_t num_nodes = 0;
+  int32_t pp = 1;
+  int32_t dp = 1;
+  int32_t micro_batches = 1;  // of a replica
+  std::string schedule = "1f1b";
+  std::vector<PlanStage> stages;
+  bool operator==(const Plan&) const = default;
+};
+
+struct PlanOptions {
+  int32_t pp = 1;
+  int32_t dp = 1;
+  int32_t micro_batches = 1;
+  std::string schedule = "1f1b";
+  std::vector<std::string> cut_modules;  // pp - 1 of them, or none: the planner decides
+};
+
+// Stages by dynamic programming over the blocks: the smallest largest share of flops, and among
+// plans within 2 % of it the one that sends the fewest bytes; or cut before the named modules.
+// Errors: fewer places to cut than stages, a module that does not exist or cannot be cut before.
+[[nodiscard]] Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
+                                      const PlanOptions& options);
+
+// The plan belongs to the graph: its nodes exist, are in order and can be cut before.
+[[nodiscard]] Status verify_plan(const Plan& plan, const Graph& graph);
+
+// The stages of a verified plan.
+[[nodiscard]] Result<Partition> partition_by_plan(const Plan& plan, const Graph& graph);
+
+[[nodiscard]] std::string to_text(const Plan& plan);
+[[nodiscard]] Result<Plan> parse_plan(std::string_view text);
+// A table for people.
+[[nodiscard]] std::string to_table(const Plan& plan);
+
+}  // namespace trireme

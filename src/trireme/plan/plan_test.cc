@@ -1,0 +1,108 @@
+#include "trireme/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme {
+namespace {
+
+// Two residual blocks with a mask that both use, a skip connection over the middle, a tied weight.
+constexpr std::string_view kModel = R"(hint s0 = 3
+parameter %w "embed.weight" "head.weight" f32[8,8] grad
+parameter %a "block.0.weight" f32[8,8] grad
+parameter %b "block.1.weight" f32[8,8] grad
+buffer %mask "mask" f32[8] transient
+input %x "x" f32[s0,8]
+input %y "y" i64[s0]
+%m = aten.mul.Tensor(self=%mask, other=2) -> f32[8]
+%e = aten.linear.default(input=%x, weight=%w) -> f32[s0,8] @ embed Linear
+%h = aten.linear.default(input=%e, weight=%a) -> f32[s0,8] @ block.0 Linear
+%hm = aten.mul.Tensor(self=%h, other=%m) -> f32[s0,8] @ block.0 Linear
+%h_ = aten.relu_.default(self=%hm) -> f32[s0,8] @ block.0 Linear
+%k = aten.linear.default(input=%h_, weight=%b) -> f32[s0,8] @ block.1 Linear
+%km = aten.mul.Tensor(self=%k, other=%m) -> f32[s0,8] @ block.1 Linear
+%s = aten.add.Tensor(self=%km, other=%e) -> f32[s0,8] @ block.1 Linear
+%o = aten.linear.default(input=%s, weight=%w) -> f32[s0,8] @ head Linear
+%loss = aten.cross_entropy_loss.default(self=%o, target=%y) -> f32[]
+return %loss
+)";
+
+std::vector<std::string> names(const Graph& graph, const std::vector<BoundaryValue>& values) {
+  std::vector<std::string> result;
+  for (const BoundaryValue& boundary : values) {
+    result.push_back(graph.values[boundary.value.value].name);
+  }
+  return result;
+}
+
+TEST(Partition, ForwardsSkipsReplicatesMasksAndGivesTiedParametersToTheirUses) {
+  const Graph graph = parse_graph(kModel).value();
+  const Plan plan =
+      build_plan(graph, "m.pt2", {.pp = 3, .cut_modules = {"block.1", "head"}}).value();
+  const Partition partition = partition_by_plan(plan, graph).value();
+  EXPECT_EQ(names(graph, partition.stages[0].sends), (std::vector<std::string>{"e", "h_"}));
+  EXPECT_EQ(names(graph, partition.stages[1].receives), (std::vector<std::string>{"e", "h_"}));
+  EXPECT_EQ(names(graph, partition.stages[1].sends), (std::vector<std::string>{"s"}));
+  EXPECT_TRUE(partition.stages[1].sends[0].carries_gradient);
+  // Stage 1 runs the mask's node itself.
+  EXPECT_EQ(partition.stages[1].nodes.front(), NodeId(0));
+  ASSERT_EQ(partition.tied.size(), 1u);
+  EXPECT_EQ(partition.tied[0].stages, (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(plan.stages[2].inputs, (std::vector<std::string>{"y"}));
+  EXPECT_EQ(plan.stages[1].bytes_in, 2 * 8 * 4);
+}
+
+TEST(Plan, TextIsInvertible) {
+  const Graph graph = parse_graph(kModel).value();
+  const Plan plan = build_plan(graph, "m.pt2", {.pp = 2, .dp = 3, .micro_batches = 4}).value();
+  const Result<Plan> again = parse_plan(to_text(plan));
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again.value(), plan);
+  EXPECT_TRUE(verify_plan(plan, graph).ok());
+}
+
+TEST(Plan, RefusesWhatCannotBeCut) {
+  const Graph graph = parse_graph(kModel).value();
+  const auto message = [&](PlanOptions options) {
+    const Result<Plan> plan = build_plan(graph, "m.pt2", options);
+    return plan.ok() ? "" : plan.error().message;
+  };
+  EXPECT_EQ(message({.pp = 2, .cut_modules = {"nothing"}}),
+            "--cut names the module 'nothing', which the model does not have; trireme inspect "
+            "lists the modules");
+  EXPECT_EQ(message({.pp = 2, .cut_modules = {"embed"}}),
+            "the model cannot be cut before module 'embed': nothing comes before it");
+  EXPECT_EQ(message({.pp = 3, .cut_modules = {"head"}}),
+            "--cut names 1 modules, but 3 stages need 2");
+  EXPECT_EQ(message({.pp = 3, .cut_modules = {"head", "block.1"}}),
+            "--cut names 'block.1' after a module that runs later");
+  EXPECT_EQ(message({.pp = 20}),
+            "the model can be cut at 7 places, which makes 8 stages, not --pp 20");
+  EXPECT_EQ(message({.pp = 0}), "--pp 0, --dp 1 and --micro-batches 1 must be at least 1");
+  Plan plan = build_plan(graph, "m.pt2", {.pp = 2}).value();
+  plan.stages[1].first_node = "h_";
+  EXPECT_EQ(verify_plan(plan, graph).error().message,
+            "stage 1 of the plan cannot begin at h_: aten.relu_.default changes %hm in place");
+  plan.stages[1].first_node = "zzz";
+  EXPECT_EQ(verify_plan(plan, graph).error().message,
+            "the plan names the node zzz, which the model does not have; make the plan again with "
+            "trireme plan");
+}
+
+TEST(Plan, BalancesFlopsOverAChainOfEqualLayers) {
+  const Graph graph = parse_graph(R"(input %x "x" f32[s0,8]
+parameter %w "w" f32[8,8] grad
+%a = aten.linear.default(input=%x, weight=%w) -> f32[s0,8] @ l.0 Linear
+%b = aten.linear.default(input=%a, weight=%w) -> f32[s0,8] @ l.1 Linear
+%c = aten.linear.default(input=%b, weight=%w) -> f32[s0,8] @ l.2 Linear
+%d = aten.linear.default(input=%c, weight=%w) -> f32[s0,8] @ l.3 Linear
+%loss = aten.sum.default(self=%d) -> f32[]
+return %loss
+)")
+                          .value();
+  const Plan plan = build_plan(graph, "m.pt2", {.pp = 2}).value();
+  EXPECT_EQ(plan.stages[1].first_module, "l.2");
+  EXPECT_NEAR(plan.stages[0].flops_share, 0.5, 0.02);
+}
+
+}  // namespace
+}  // namespace trireme

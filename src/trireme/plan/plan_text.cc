@@ -1,0 +1,101 @@
+// The YAML and the table of a Plan. yaml-cpp reports malformed files by exceptions; they end here.
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "trireme/plan/plan.h"
+
+namespace trireme {
+namespace {
+
+PlanStage read_stage(const YAML::Node& node) {
+  PlanStage stage;
+  stage.first_node = node["first_node"].as<std::string>();
+  stage.first_module = node["first_module"].as<std::string>("");
+  stage.last_module = node["last_module"].as<std::string>("");
+  stage.num_parameters = node["num_parameters"].as<int64_t>(0);
+  stage.flops_share = node["flops_share"].as<double>(0);
+  stage.bytes_in = node["bytes_in"].as<int64_t>(0);
+  stage.bytes_out = node["bytes_out"].as<int64_t>(0);
+  if (node["inputs"]) stage.inputs = node["inputs"].as<std::vector<std::string>>();
+  return stage;
+}
+
+std::string human_bytes(int64_t bytes) {
+  if (bytes < 10'000) return fmt::format("{} B", bytes);
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  if (bytes < 10'000'000'000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+  return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+}  // namespace
+
+std::string to_text(const Plan& plan) {
+  YAML::Emitter out;
+  out << YAML::BeginMap << YAML::Key << "format" << YAML::Value << "trireme-plan-1";
+  out << YAML::Key << "model" << YAML::Value << plan.model;
+  out << YAML::Key << "num_nodes" << YAML::Value << plan.num_nodes;
+  out << YAML::Key << "pp" << YAML::Value << plan.pp;
+  out << YAML::Key << "dp" << YAML::Value << plan.dp;
+  out << YAML::Key << "micro_batches" << YAML::Value << plan.micro_batches;
+  out << YAML::Key << "schedule" << YAML::Value << plan.schedule;
+  out << YAML::Key << "stages" << YAML::Value << YAML::BeginSeq;
+  for (const PlanStage& stage : plan.stages) {
+    out << YAML::BeginMap << YAML::Key << "first_node" << YAML::Value << stage.first_node;
+    out << YAML::Key << "first_module" << YAML::Value << stage.first_module;
+    out << YAML::Key << "last_module" << YAML::Value << stage.last_module;
+    out << YAML::Key << "num_parameters" << YAML::Value << stage.num_parameters;
+    out << YAML::Key << "flops_share" << YAML::Value << fmt::format("{}", stage.flops_share);
+    out << YAML::Key << "bytes_in" << YAML::Value << stage.bytes_in;
+    out << YAML::Key << "bytes_out" << YAML::Value << stage.bytes_out;
+    out << YAML::Key << "inputs" << YAML::Value << YAML::Flow << stage.inputs << YAML::EndMap;
+  }
+  out << YAML::EndSeq << YAML::EndMap;
+  return std::string(out.c_str()) + "\n";
+}
+
+Result<Plan> parse_plan(std::string_view text) {
+  try {
+    const YAML::Node root = YAML::Load(std::string(text));
+    if (!root.IsMap() || root["format"].as<std::string>("") != "trireme-plan-1") {
+      return Error{"it is not a plan of trireme plan (format: trireme-plan-1 is missing)"};
+    }
+    Plan plan;
+    plan.model = root["model"].as<std::string>("");
+    plan.num_nodes = root["num_nodes"].as<int64_t>();
+    plan.pp = root["pp"].as<int32_t>();
+    plan.dp = root["dp"].as<int32_t>();
+    plan.micro_batches = root["micro_batches"].as<int32_t>();
+    plan.schedule = root["schedule"].as<std::string>();
+    for (const YAML::Node& stage : root["stages"]) plan.stages.push_back(read_stage(stage));
+    return plan;
+  } catch (const YAML::Exception& exception) {
+    return Error{fmt::format("line {}: {}", exception.mark.line + 1, exception.msg)};
+  }
+}
+
+std::string to_table(const Plan& plan) {
+  std::string table = fmt::format(
+      "{}: {} stages x {} replicas, {} micro-batches a replica, schedule {}\n\n", plan.model,
+      plan.pp, plan.dp, plan.micro_batches, plan.schedule);
+  size_t width = 10;
+  for (const PlanStage& stage : plan.stages) {
+    width = std::max(width, stage.first_module.size() + stage.last_module.size() + 4);
+  }
+  table += fmt::format("{:>5}  {:<{}}  {:>12}  {:>6}  {:>10}  {:>10}  {}\n", "stage", "modules",
+                       width, "parameters", "flops", "in/sample", "out/sample", "reads");
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const PlanStage& stage = plan.stages[i];
+    const std::string modules = stage.first_module == stage.last_module
+                                    ? stage.first_module
+                                    : stage.first_module + " .. " + stage.last_module;
+    table += fmt::format("{:>5}  {:<{}}  {:>12}  {:>5.1f}%  {:>10}  {:>10}  {}\n", i, modules, width,
+                         stage.num_parameters, stage.flops_share * 100, human_bytes(stage.bytes_in),
+                         human_bytes(stage.bytes_out), fmt::join(stage.inputs, ", "));
+  }
+  return table;
+}
+
+}  // namespace trireme

@@ -20,19 +20,25 @@ Status Executor::join(const Schedule& schedule) {
   TRIREME_CHECK(!world_.is_valid(), "an executor joins its communicators once");
   const int32_t stage = stage_of(schedule, rank_);
   const int32_t replica = replica_of(schedule, rank_);
-  TRIREME_TRY(world_, transport_.join("world", members(schedule, rank_, Action{kScalars})));
+  TRIREME_TRY(world_, join_one("world", members(schedule, rank_, Action{kScalars})));
   if (schedule.num_micro_batches.size() > 1) {
-    TRIREME_TRY(replicas_, transport_.join(fmt::format("dp.{}", stage),
-                                           members(schedule, rank_, Action{kAllReduce})));
+    TRIREME_TRY(replicas_, join_one(fmt::format("dp.{}", stage),
+                                    members(schedule, rank_, Action{kAllReduce})));
   }
   tied_.resize(schedule.tied_groups.size());
   for (size_t group = 0; group < tied_.size(); ++group) {
     if (!std::ranges::binary_search(schedule.tied_groups[group], stage)) continue;
     const Action reduce{kTiedReduce, static_cast<int32_t>(group)};
-    TRIREME_TRY(tied_[group], transport_.join(fmt::format("tied.{}.{}", group, replica),
-                                              members(schedule, rank_, reduce)));
+    TRIREME_TRY(tied_[group], join_one(fmt::format("tied.{}.{}", group, replica),
+                                       members(schedule, rank_, reduce)));
   }
   return Status();
+}
+
+Result<CommunicatorId> Executor::join_one(const std::string& name, std::vector<int32_t> members) {
+  Result<CommunicatorId> joined = transport_.join(name, std::move(members));
+  if (joined.ok()) return joined;
+  return while_doing(fmt::format("joining communicator {}", name), joined.error());
 }
 
 Status Executor::run_step(const Schedule& schedule) {
@@ -46,10 +52,12 @@ Status Executor::run_step(const Schedule& schedule) {
   next_receive_ = 0;
   TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead)));
   for (const Action& action : schedule.ranks[static_cast<size_t>(rank_)]) {
-    const std::string text = describe(schedule, rank_, action);
-    set_current(text);
-    Status status = run_action(schedule, action);
-    if (!status.ok()) return while_doing(text, status.error());
+    set_current(describe(schedule, rank_, action));
+    if (is_receive(action.kind)) {
+      TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead) + 1));
+    }
+    TRIREME_TRY(naming(schedule, action, run_action(schedule, action)));
+    if (sends_.size() > kMaxSendsInFlight) TRIREME_TRY(collect_oldest_send(schedule));
   }
   while (!sends_.empty()) TRIREME_TRY(collect_oldest_send(schedule));
   set_current("between steps");
@@ -61,11 +69,18 @@ std::string Executor::current_action() const {
   return current_;
 }
 
+Status Executor::naming(const Schedule& schedule, const Action& action, Status status) {
+  if (status.ok()) return status;
+  const std::string text = describe(schedule, rank_, action);
+  set_current(text);
+  return while_doing(text, status.error());
+}
+
 Status Executor::run_action(const Schedule& schedule, const Action& action) {
   if (is_compute(action.kind)) return kernels_.compute(action);
   if (is_send(action.kind)) return run_send(schedule, action);
-  if (is_receive(action.kind)) return run_receive(schedule, action);
-  return run_collective(schedule, action);
+  if (is_receive(action.kind)) return run_receive(action);
+  return run_collective(action);
 }
 
 Status Executor::run_send(const Schedule& schedule, const Action& action) {
@@ -79,21 +94,18 @@ Status Executor::run_send(const Schedule& schedule, const Action& action) {
                 transport_.post_send(other->rank, tag, send.message.parts[part]));
     send.tickets.push_back(ticket);
   }
-  if (sends_.size() > kMaxSendsInFlight) TRIREME_TRY(collect_oldest_send(schedule));
   return Status();
 }
 
 Status Executor::collect_oldest_send(const Schedule& schedule) {
-  const std::string text = describe(schedule, rank_, sends_.front().action);
-  set_current(text);
-  Status status = wait_for(sends_.front());
-  if (!status.ok()) return while_doing(text, status.error());
+  const Action action = sends_.front().action;
+  set_current(describe(schedule, rank_, action));
+  TRIREME_TRY(naming(schedule, action, wait_for(sends_.front())));
   sends_.pop_front();
   return Status();
 }
 
-Status Executor::run_receive(const Schedule& schedule, const Action& action) {
-  TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead) + 1));
+Status Executor::run_receive(const Action& action) {
   TRIREME_CHECK(!receives_.empty() && receives_.front().action == action,
                 "receives are waited for in the order of the list");
   TRIREME_TRY(wait_for(receives_.front()));
@@ -103,28 +115,29 @@ Status Executor::run_receive(const Schedule& schedule, const Action& action) {
 
 Status Executor::post_receives(const Schedule& schedule, size_t count) {
   const std::vector<Action>& actions = schedule.ranks[static_cast<size_t>(rank_)];
-  while (receives_.size() < count) {
-    while (next_receive_ < actions.size() && !is_receive(actions[next_receive_].kind)) {
-      ++next_receive_;
-    }
-    if (next_receive_ == actions.size()) return Status();
+  for (; receives_.size() < count && next_receive_ < actions.size(); ++next_receive_) {
     const Action& action = actions[next_receive_];
-    ++next_receive_;
-    const int32_t sender = counterpart(schedule, rank_, action)->rank;
-    TRIREME_TRY(Transfer transfer, ask_for_message(action));
-    receives_.push_back(std::move(transfer));
-    Transfer& receive = receives_.back();
-    for (size_t part = 0; part < receive.message.parts.size(); ++part) {
-      const int32_t tag = transfer_tag(action, static_cast<int32_t>(part));
-      TRIREME_TRY(const Ticket ticket,
-                  transport_.post_receive(sender, tag, receive.message.parts[part]));
-      receive.tickets.push_back(ticket);
-    }
+    if (!is_receive(action.kind)) continue;
+    TRIREME_TRY(naming(schedule, action, post_receive(schedule, action)));
   }
   return Status();
 }
 
-Status Executor::run_collective(const Schedule& /*schedule*/, const Action& action) {
+Status Executor::post_receive(const Schedule& schedule, const Action& action) {
+  const int32_t sender = counterpart(schedule, rank_, action)->rank;
+  TRIREME_TRY(Transfer transfer, ask_for_message(action));
+  receives_.push_back(std::move(transfer));
+  Transfer& receive = receives_.back();
+  for (size_t part = 0; part < receive.message.parts.size(); ++part) {
+    const int32_t tag = transfer_tag(action, static_cast<int32_t>(part));
+    TRIREME_TRY(const Ticket ticket,
+                transport_.post_receive(sender, tag, receive.message.parts[part]));
+    receive.tickets.push_back(ticket);
+  }
+  return Status();
+}
+
+Status Executor::run_collective(const Action& action) {
   TRIREME_TRY(Transfer transfer, ask_for_message(action));
   collectives_.push_back(std::move(transfer));
   Transfer& collective = collectives_.back();
@@ -141,7 +154,7 @@ Status Executor::run_collective(const Schedule& /*schedule*/, const Action& acti
 Result<Executor::Transfer> Executor::ask_for_message(const Action& action) {
   TRIREME_TRY(Message message, kernels_.message(action));
   if (message.parts.size() > static_cast<size_t>(kMaxParts)) {
-    return Error{fmt::format("{} has {} tensors, the executor moves at most {}", to_text(action),
+    return Error{fmt::format("the message has {} tensors, the executor moves at most {}",
                              message.parts.size(), kMaxParts)};
   }
   return Transfer{.action = action, .message = std::move(message), .tickets = {}};

@@ -56,13 +56,17 @@ class Executor {
     std::vector<Ticket> tickets;  // by part
   };
 
+  Result<CommunicatorId> join_one(const std::string& name, std::vector<int32_t> members);
   Status run_action(const Schedule& schedule, const Action& action);
   Status run_send(const Schedule& schedule, const Action& action);
-  Status run_receive(const Schedule& schedule, const Action& action);
-  Status run_collective(const Schedule& schedule, const Action& action);
+  Status run_receive(const Action& action);
+  Status run_collective(const Action& action);
   Status collect_oldest_send(const Schedule& schedule);
   // Posts the receives of this rank's list until `count` are posted and not yet waited for.
   Status post_receives(const Schedule& schedule, size_t count);
+  Status post_receive(const Schedule& schedule, const Action& action);
+  // Puts the action before the message of an error.
+  Status naming(const Schedule& schedule, const Action& action, Status status);
   Result<Transfer> ask_for_message(const Action& action);
   Status wait_for(Transfer& transfer);
   [[nodiscard]] CommunicatorId communicator(const Action& action) const;

@@ -4,12 +4,17 @@
 //   executor.join(schedule)           once: the communicators that the schedules of this run use
 //   executor.run_step(schedule)       once a step
 //
-// Receives are posted `look_ahead` receives ahead of the one that is waited for, sends are posted
-// and collected when the step ends. Tags separate kind, micro-batch, chunk and part, so transfers
-// that are in flight together cannot be mistaken for each other.
+// Receives are posted `look_ahead` receives ahead of the one that is waited for. Sends are posted
+// and collected when the step ends, or when kMaxSendsInFlight newer ones are posted: that bounds
+// the memory they hold, and cannot deadlock, since verified schedules survive sends that block at
+// once. Tags (tags.h) separate kind, micro-batch, chunk and part, so transfers that are in flight
+// together cannot be mistaken for each other.
+//
+// One thread runs an executor; current_action() may be called from any other.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -21,31 +26,66 @@
 
 namespace trireme {
 
+inline constexpr size_t kMaxSendsInFlight = 16;  // actions, not parts
+
+// Destroy it after the transport has stopped using its buffers: after a step that failed it holds
+// the memory of the transfers that are still posted.
 class Executor {
  public:
   Executor(int32_t rank, Kernels& kernels, Transport& transport);
 
-  // Joins "world" (all ranks), "dp.<stage>" (the replicas of this rank's stage, when dp > 1) and
-  // "tied.<group>.<replica>" for each tied group that this rank's stage holds.
+  // REQUIRES: a schedule whose shape is right, and called once. Joins "world" (all ranks),
+  // "dp.<stage>" (the replicas of this rank's stage, when dp > 1) and "tied.<group>.<replica>" for
+  // each tied group that this rank's stage holds.
   Status join(const Schedule& schedule);
 
-  // REQUIRES: verified, of the same shape (stages, replicas, tied groups) as the one joined.
-  // On an error the step is lost: other ranks may wait for this one, so the caller ends the run.
+  // REQUIRES: joined; verified, of the same shape (stages, replicas, tied groups) as the one
+  // joined. On an error the step is lost: other ranks may wait for this one, so the caller ends the
+  // run.
   Status run_step(const Schedule& schedule);
 
   // What the rank is doing, for people: "RA3 (activations of micro-batch 3 from rank 0)", or
-  // "between steps". Any thread.
+  // "between steps". After a step that failed: the action that failed. Any thread.
   [[nodiscard]] std::string current_action() const;
 
  private:
+  // One action's communication that is posted and not yet waited for.
+  struct Transfer {
+    Action action;
+    Message message;
+    std::vector<Ticket> tickets;  // by part
+  };
+
+  Result<CommunicatorId> join_one(const std::string& name, std::vector<int32_t> members);
+  Status run_action(const Schedule& schedule, const Action& action);
+  Status run_send(const Schedule& schedule, const Action& action);
+  Status run_receive(const Action& action);
+  Status run_collective(const Action& action);
+  Status collect_oldest_send(const Schedule& schedule);
+  // Posts the receives of this rank's list until `count` are posted and not yet waited for.
+  Status post_receives(const Schedule& schedule, size_t count);
+  Status post_receive(const Schedule& schedule, const Action& action);
+  // Puts the action before the message of an error.
+  Status naming(const Schedule& schedule, const Action& action, Status status);
+  Result<Transfer> ask_for_message(const Action& action);
+  Status wait_for(Transfer& transfer);
+  [[nodiscard]] CommunicatorId communicator(const Action& action) const;
+  void set_current(std::string text);
+
   int32_t rank_;
   Kernels& kernels_;
   Transport& transport_;
   CommunicatorId world_;
   CommunicatorId replicas_;
   std::vector<CommunicatorId> tied_;  // by tied group; invalid where this rank is no member
+  // The step that runs.
+  std::deque<Transfer> receives_;
+  std::deque<Transfer> sends_;
+  std::deque<Transfer> collectives_;  // at most one
+  size_t next_receive_ = 0;           // position from which the next receive to post is looked for
+
   mutable std::mutex mutex_;
-  std::string current_;  // guarded by mutex_
+  std::string current_ = "between steps";  // guarded by mutex_
 };
 
 }  // namespace trireme

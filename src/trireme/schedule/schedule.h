@@ -22,6 +22,27 @@
 // A chunk is one piece of the model on a rank: chunk c of stage s is virtual stage
 // c * num_stages + s. `.0` is not written. Micro-batches count from 0 within the replica.
 // rank = replica * num_stages + stage.
+//
+// The text form is a header line and one line a rank, in ascending order:
+//
+//   schedule 1f1b stages=2 micro-batches=2,1 look-ahead=2 buckets=1,1 tied=0+1 clip-norm
+//   rank 0: F0 SA0 F1 SA1 RG0 B0 RG1 B1 SC0 TR0 AR0 SC1 U
+//   rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 SC0 TR0 AR0 SC1 U
+//   ...
+//
+//   text    = header { rank }                  blank lines are skipped, words are parted by spaces
+//   header  = "schedule" NAME { field }        each field at most once, written in this order:
+//   field   = "stages=" N                      needed
+//           | "chunks=" N                      1 when absent
+//           | "micro-batches=" N { "," N }     needed; one number a replica
+//           | "look-ahead=" N                  2 when absent
+//           | "buckets=" N { "," N }           one number a stage; all 0 when absent
+//           | "tied=" group { "," group }      group = N "+" N { "+" N }: the stages that hold it
+//           | "clip-norm"
+//           | "evaluation"                     is_training is false
+//   rank    = "rank" N ":" { action }          N counts from 0
+//   action  = KIND [ N ] [ "." N ]             as in the table above; U has no number
+//   N       = decimal digits without sign or leading zeros
 #pragma once
 
 #include <cstdint>
@@ -46,6 +67,27 @@ enum class ActionKind : uint8_t {
   kScalars,
 };
 
+// A compute action occupies the device.
+[[nodiscard]] constexpr bool is_compute(ActionKind kind) { return kind <= ActionKind::kUpdate; }
+[[nodiscard]] constexpr bool is_send(ActionKind kind) {
+  return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient;
+}
+[[nodiscard]] constexpr bool is_receive(ActionKind kind) {
+  return kind == ActionKind::kReceiveActivation || kind == ActionKind::kReceiveGradient;
+}
+[[nodiscard]] constexpr bool is_collective(ActionKind kind) {
+  return kind >= ActionKind::kAllReduce;
+}
+// The kinds whose index is a micro-batch; only these have a chunk.
+[[nodiscard]] constexpr bool has_micro_batch(ActionKind kind) {
+  return kind != ActionKind::kUpdate && !is_collective(kind);
+}
+
+inline constexpr int32_t kNumActionKinds = 10;
+// What the tags of transfers have room for (exec/tags.h).
+inline constexpr int32_t kMaxMicroBatches = 1 << 14;
+inline constexpr int32_t kMaxChunks = 1 << 4;
+
 enum class ScalarExchange : int32_t { kLosses = 0, kSquaredNorms = 1 };
 
 struct Action {
@@ -56,25 +98,26 @@ struct Action {
 };
 
 struct Schedule {
-  std::string builder;                    // the row of builders.h that made it
+  std::string builder;  // the row of builders.h that made it
   int32_t num_stages = 1;
-  int32_t num_chunks = 1;                 // model pieces a rank
-  std::vector<int32_t> num_micro_batches; // of each replica; their number is dp
-  int32_t look_ahead = 2;                 // receives posted ahead of the one that is waited for
-  bool is_training = true;                // false: forward only, no B, U, AR, TR
+  int32_t num_chunks = 1;                       // model pieces a rank
+  std::vector<int32_t> num_micro_batches = {};  // of each replica; their number is dp
+  int32_t look_ahead = 2;   // receives posted ahead of the one that is waited for
+  bool is_training = true;  // false: forward only, no B, U, AR, TR
   // tied_groups[g]: the stages that hold tied parameter group g, ascending, at least two.
-  std::vector<std::vector<int32_t>> tied_groups;
+  std::vector<std::vector<int32_t>> tied_groups = {};
   // num_buckets[stage]: gradient buckets that are reduced over the replicas; 0 when dp is 1.
-  std::vector<int32_t> num_buckets;
-  bool clips_norm = false;                // SC1 before U
-  std::vector<std::vector<Action>> ranks;
+  std::vector<int32_t> num_buckets = {};
+  bool clips_norm = false;  // SC1 before U
+  std::vector<std::vector<Action>> ranks = {};
   bool operator==(const Schedule&) const = default;
 };
 
 [[nodiscard]] std::string to_text(const Action& action);
 [[nodiscard]] Result<Action> parse_action(std::string_view text);
 
-// The text form: a header line, then one line a rank. See docs in schedule.cc's grammar.
+// Inverses of each other for every schedule whose shape is right (verify.h, rule "shape"). A parse
+// error names the line and the word.
 [[nodiscard]] std::string to_text(const Schedule& schedule);
 [[nodiscard]] Result<Schedule> parse_schedule(std::string_view text);
 

@@ -1,5 +1,6 @@
 // verify_schedule: the rules every Schedule meets before anything runs it. Production code: it runs
-// on every Schedule, whoever made it, and the runtime takes verified Schedules only.
+// on every Schedule, whoever made it, and the runtime takes verified Schedules only. The rules are
+// one table in verify.cc.
 #pragma once
 
 #include <vector>
@@ -13,8 +14,12 @@ namespace trireme {
 // such as: rank 1 misses the backward of micro-batch 3 (4 of 4 forwards seen).
 [[nodiscard]] Status verify_schedule(const Schedule& schedule);
 
+// The first of these rules alone: everything but the lists of the ranks.
+[[nodiscard]] Status verify_shape(const Schedule& schedule);
+
 // For each rank, the largest number of micro-batch chunks whose forward has run and whose backward
-// has not: what the activation memory is proportional to. REQUIRES: verified.
+// has not: what the activation memory is proportional to. An evaluation keeps nothing for a
+// backward, so there it is at most 1. REQUIRES: verified.
 [[nodiscard]] std::vector<int32_t> peak_in_flight(const Schedule& schedule);
 
 }  // namespace trireme

@@ -1,0 +1,184 @@
+#include "trireme/exec/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/check.h"
+#include "trireme/exec/tags.h"
+#include "trireme/schedule/peers.h"
+
+namespace trireme {
+
+using enum ActionKind;
+
+Executor::Executor(int32_t rank, Kernels& kernels, Transport& transport)
+    : rank_(rank), kernels_(kernels), transport_(transport) {}
+
+Status Executor::join(const Schedule& schedule) {
+  TRIREME_CHECK(!world_.is_valid(), "an executor joins its communicators once");
+  const int32_t stage = stage_of(schedule, rank_);
+  const int32_t replica = replica_of(schedule, rank_);
+  TRIREME_TRY(world_, join_one("world", members(schedule, rank_, Action{kScalars})));
+  if (schedule.num_micro_batches.size() > 1) {
+    TRIREME_TRY(replicas_, join_one(fmt::format("dp.{}", stage),
+                                    members(schedule, rank_, Action{kAllReduce})));
+  }
+  tied_.resize(schedule.tied_groups.size());
+  for (size_t group = 0; group < tied_.size(); ++group) {
+    if (!std::ranges::binary_search(schedule.tied_groups[group], stage)) continue;
+    const Action reduce{kTiedReduce, static_cast<int32_t>(group)};
+    TRIREME_TRY(tied_[group], join_one(fmt::format("tied.{}.{}", group, replica),
+                                       members(schedule, rank_, reduce)));
+  }
+  return Status();
+}
+
+Result<CommunicatorId> Executor::join_one(const std::string& name, std::vector<int32_t> members) {
+  Result<CommunicatorId> joined = transport_.join(name, std::move(members));
+  if (joined.ok()) return joined;
+  return while_doing(fmt::format("joining communicator {}", name), joined.error());
+}
+
+Status Executor::run_step(const Schedule& schedule) {
+  TRIREME_CHECK(world_.is_valid(), "an executor joins before it runs");
+  TRIREME_CHECK(tied_.size() == schedule.tied_groups.size() &&
+                    static_cast<size_t>(rank_) < schedule.ranks.size() &&
+                    replicas_.is_valid() == (schedule.num_micro_batches.size() > 1),
+                "a schedule of another shape than the one that was joined");
+  TRIREME_CHECK(receives_.empty() && sends_.empty() && collectives_.empty(),
+                "no step runs after one that failed");
+  next_receive_ = 0;
+  TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead)));
+  for (const Action& action : schedule.ranks[static_cast<size_t>(rank_)]) {
+    set_current(describe(schedule, rank_, action));
+    if (is_receive(action.kind)) {
+      TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead) + 1));
+    }
+    TRIREME_TRY(naming(schedule, action, run_action(schedule, action)));
+    if (sends_.size() > kMaxSendsInFlight) TRIREME_TRY(collect_oldest_send(schedule));
+  }
+  while (!sends_.empty()) TRIREME_TRY(collect_oldest_send(schedule));
+  set_current("between steps");
+  return Status();
+}
+
+std::string Executor::current_action() const {
+  const std::scoped_lock lock(mutex_);
+  return current_;
+}
+
+Status Executor::naming(const Schedule& schedule, const Action& action, Status status) {
+  if (status.ok()) return status;
+  const std::string text = describe(schedule, rank_, action);
+  set_current(text);
+  return while_doing(text, status.error());
+}
+
+Status Executor::run_action(const Schedule& schedule, const Action& action) {
+  if (is_compute(action.kind)) return kernels_.compute(action);
+  if (is_send(action.kind)) return run_send(schedule, action);
+  if (is_receive(action.kind)) return run_receive(action);
+  return run_collective(action);
+}
+
+Status Executor::run_send(const Schedule& schedule, const Action& action) {
+  const std::optional<Counterpart> other = counterpart(schedule, rank_, action);
+  TRIREME_TRY(Transfer transfer, ask_for_message(action));
+  sends_.push_back(std::move(transfer));
+  Transfer& send = sends_.back();
+  for (size_t part = 0; part < send.message.parts.size(); ++part) {
+    const int32_t tag = transfer_tag(other->action, static_cast<int32_t>(part));
+    TRIREME_TRY(const Ticket ticket,
+                transport_.post_send(other->rank, tag, send.message.parts[part]));
+    send.tickets.push_back(ticket);
+  }
+  return Status();
+}
+
+Status Executor::collect_oldest_send(const Schedule& schedule) {
+  const Action action = sends_.front().action;
+  set_current(describe(schedule, rank_, action));
+  TRIREME_TRY(naming(schedule, action, wait_for(sends_.front())));
+  sends_.pop_front();
+  return Status();
+}
+
+Status Executor::run_receive(const Action& action) {
+  TRIREME_CHECK(!receives_.empty() && receives_.front().action == action,
+                "receives are waited for in the order of the list");
+  TRIREME_TRY(wait_for(receives_.front()));
+  receives_.pop_front();
+  return kernels_.complete(action);
+}
+
+Status Executor::post_receives(const Schedule& schedule, size_t count) {
+  const std::vector<Action>& actions = schedule.ranks[static_cast<size_t>(rank_)];
+  for (; receives_.size() < count && next_receive_ < actions.size(); ++next_receive_) {
+    const Action& action = actions[next_receive_];
+    if (!is_receive(action.kind)) continue;
+    TRIREME_TRY(naming(schedule, action, post_receive(schedule, action)));
+  }
+  return Status();
+}
+
+Status Executor::post_receive(const Schedule& schedule, const Action& action) {
+  const int32_t sender = counterpart(schedule, rank_, action)->rank;
+  TRIREME_TRY(Transfer transfer, ask_for_message(action));
+  receives_.push_back(std::move(transfer));
+  Transfer& receive = receives_.back();
+  for (size_t part = 0; part < receive.message.parts.size(); ++part) {
+    const int32_t tag = transfer_tag(action, static_cast<int32_t>(part));
+    TRIREME_TRY(const Ticket ticket,
+                transport_.post_receive(sender, tag, receive.message.parts[part]));
+    receive.tickets.push_back(ticket);
+  }
+  return Status();
+}
+
+Status Executor::run_collective(const Action& action) {
+  TRIREME_TRY(Transfer transfer, ask_for_message(action));
+  collectives_.push_back(std::move(transfer));
+  Transfer& collective = collectives_.back();
+  for (const std::span<std::byte> part : collective.message.parts) {
+    TRIREME_TRY(const Ticket ticket,
+                transport_.post_all_reduce(communicator(action), collective.message.dtype, part));
+    collective.tickets.push_back(ticket);
+  }
+  TRIREME_TRY(wait_for(collective));
+  collectives_.pop_front();
+  return kernels_.complete(action);
+}
+
+Result<Executor::Transfer> Executor::ask_for_message(const Action& action) {
+  TRIREME_TRY(Message message, kernels_.message(action));
+  if (message.parts.size() > static_cast<size_t>(kMaxParts)) {
+    return Error{fmt::format("the message has {} tensors, the executor moves at most {}",
+                             message.parts.size(), kMaxParts)};
+  }
+  return Transfer{.action = action, .message = std::move(message), .tickets = {}};
+}
+
+Status Executor::wait_for(Transfer& transfer) {
+  // A ticket is waited for once, also when one after it fails.
+  while (!transfer.tickets.empty()) {
+    const Ticket ticket = transfer.tickets.front();
+    transfer.tickets.erase(transfer.tickets.begin());
+    TRIREME_TRY(transport_.wait(ticket));
+  }
+  return Status();
+}
+
+CommunicatorId Executor::communicator(const Action& action) const {
+  if (action.kind == kAllReduce) return replicas_;
+  if (action.kind == kTiedReduce) return tied_[static_cast<size_t>(action.index)];
+  return world_;
+}
+
+void Executor::set_current(std::string text) {
+  const std::scoped_lock lock(mutex_);
+  current_ = std::move(text);
+}
+
+}  // namespace trireme

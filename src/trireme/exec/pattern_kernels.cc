@@ -1,0 +1,92 @@
+#include "trireme/exec/pattern_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "trireme/schedule/peers.h"
+
+namespace trireme {
+namespace {
+
+// The byte that fills a part, from what the sender sends.
+std::byte fill_byte(int32_t sender, const Action& send, size_t part) {
+  const size_t number = static_cast<size_t>(sender) * 101 + static_cast<size_t>(send.kind) * 31 +
+                        static_cast<size_t>(send.index) * 7 + static_cast<size_t>(send.chunk) * 3 +
+                        part + 1;
+  return static_cast<std::byte>(number % 251);
+}
+
+// Sizes of the tensors of a transfer: some have none of their own.
+std::vector<size_t> part_sizes(const Action& action) {
+  return action.index % 2 == 0 ? std::vector<size_t>{5, 0, 17} : std::vector<size_t>{64};
+}
+
+// What a rank contributes to a reduction: small whole numbers, whose sums are exact.
+double contribution(int32_t rank, const Action& action) {
+  return rank * 10.0 + action.index + (action.kind == ActionKind::kTiedReduce ? 1000.0 : 0.0);
+}
+
+template <typename Number>
+std::vector<std::byte> numbers_as_bytes(double value) {
+  const std::vector<Number> numbers(3, static_cast<Number>(value));
+  std::vector<std::byte> bytes(numbers.size() * sizeof(Number));
+  std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return bytes;
+}
+
+std::vector<std::byte> reduction_bytes(const Action& action, double value) {
+  return action.kind == ActionKind::kScalars ? numbers_as_bytes<double>(value)
+                                             : numbers_as_bytes<float>(value);
+}
+
+}  // namespace
+
+Status PatternKernels::compute(const Action& action) {
+  calls_.push_back(to_text(action));
+  return Status();
+}
+
+Result<Message> PatternKernels::message(const Action& action) {
+  calls_.push_back("message " + to_text(action));
+  auto memory = std::make_shared<Parts>();
+  Message message{.parts = {}, .dtype = DType::kUint8, .owner = memory};
+  if (is_collective(action.kind)) {
+    message.dtype = action.kind == ActionKind::kScalars ? DType::kFloat64 : DType::kFloat32;
+    memory->push_back(reduction_bytes(action, contribution(rank_, action)));
+  } else {
+    for (size_t size : part_sizes(action)) {
+      const std::byte fill =
+          is_send(action.kind) ? fill_byte(rank_, action, memory->size()) : std::byte{0};
+      memory->emplace_back(size, fill);
+    }
+  }
+  for (std::vector<std::byte>& part : *memory) message.parts.emplace_back(part);
+  if (!is_send(action.kind)) posted_.emplace_back(action, message);
+  return message;
+}
+
+Status PatternKernels::complete(const Action& action) {
+  calls_.push_back("complete " + to_text(action));
+  const auto found = std::ranges::find(posted_, action, &std::pair<Action, Message>::first);
+  if (found == posted_.end()) return Error{"completed without a message"};
+  const Message message = found->second;
+  posted_.erase(found);
+  const auto other = counterpart(schedule_, rank_, action);
+  double sum = 0.0;
+  for (int32_t member : members(schedule_, rank_, action)) sum += contribution(member, action);
+  for (size_t part = 0; part < message.parts.size(); ++part) {
+    const std::vector<std::byte> expected =
+        other ? std::vector<std::byte>(message.parts[part].size(),
+                                       fill_byte(other->rank, other->action, part))
+              : reduction_bytes(action, sum);
+    if (!std::ranges::equal(message.parts[part], expected)) {
+      return Error{
+          fmt::format("part {} of {} holds other bytes than were sent", part, to_text(action))};
+    }
+  }
+  return Status();
+}
+
+}  // namespace trireme

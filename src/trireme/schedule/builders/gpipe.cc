@@ -1,0 +1,20 @@
+// GPipe (Huang et al., NeurIPS 2019): all forwards, then all backwards, first in, first out, so
+// that gradients are summed in the order of micro-batches. Every stage keeps all micro-batches
+// alive.
+//
+// 3 stages, 4 micro-batches:
+//
+// (drawing)
+#include "trireme/schedule/builders/orders.h"
+
+namespace trireme {
+
+std::vector<Action> gpipe_order(int32_t /*stage*/, int32_t /*num_stages*/,
+                                int32_t num_micro_batches) {
+  std::vector<Action> order;
+  for (int32_t i = 0; i < num_micro_batches; ++i) order.push_back({ActionKind::kForward, i});
+  for (int32_t i = 0; i < num_micro_batches; ++i) order.push_back({ActionKind::kBackward, i});
+  return order;
+}
+
+}  // namespace trireme

@@ -1,0 +1,26 @@
+// 1F1B with a flush (Narayanan et al., SOSP 2019 and SC 2021): stage s runs min(S-1-s, m) forwards
+// ahead, then a forward and a backward in turn, then the backwards that are left. It takes as long
+// as GPipe, but stage s keeps at most S-s micro-batches alive.
+//
+// 3 stages, 4 micro-batches:
+//
+// (drawing)
+#include <algorithm>
+
+#include "trireme/schedule/builders/orders.h"
+
+namespace trireme {
+
+std::vector<Action> one_f_one_b_order(int32_t stage, int32_t num_stages,
+                                      int32_t num_micro_batches) {
+  const int32_t num_ahead = std::min(num_stages - 1 - stage, num_micro_batches);
+  std::vector<Action> order;
+  for (int32_t i = 0; i < num_ahead; ++i) order.push_back({ActionKind::kForward, i});
+  for (int32_t i = 0; i < num_micro_batches; ++i) {
+    if (num_ahead + i < num_micro_batches) order.push_back({ActionKind::kForward, num_ahead + i});
+    order.push_back({ActionKind::kBackward, i});
+  }
+  return order;
+}
+
+}  // namespace trireme

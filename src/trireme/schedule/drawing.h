@@ -1,0 +1,18 @@
+// draw: a schedule as ASCII lanes in unit time, one line a rank.
+//
+//   rank 0 | F0 F1 F2 F3 .  .  B0 -- B1 -- B2 -- B3 --
+//
+// A forward takes one cell and a backward two (its second is "--"); "." is an idle cell. Transfers,
+// reductions and updates take no time and are not drawn, so what shows is the order and the bubble.
+#pragma once
+
+#include <string>
+
+#include "trireme/schedule/schedule.h"
+
+namespace trireme {
+
+// Each line ends in a newline and has no trailing spaces. REQUIRES: verified.
+[[nodiscard]] std::string draw(const Schedule& schedule);
+
+}  // namespace trireme

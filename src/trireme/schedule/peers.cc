@@ -1,0 +1,113 @@
+#include "trireme/schedule/peers.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace trireme {
+namespace {
+
+int32_t virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk) {
+  return chunk * schedule.num_stages + stage_of(schedule, rank);
+}
+
+ActionKind opposite(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kSendActivation:
+      return ActionKind::kReceiveActivation;
+    case ActionKind::kReceiveActivation:
+      return ActionKind::kSendActivation;
+    case ActionKind::kSendGradient:
+      return ActionKind::kReceiveGradient;
+    default:
+      return ActionKind::kSendGradient;
+  }
+}
+
+std::string meaning(const Schedule& schedule, int32_t rank, const Action& action) {
+  const std::string micro_batch =
+      action.chunk == 0 ? fmt::format("micro-batch {}", action.index)
+                        : fmt::format("micro-batch {}, chunk {}", action.index, action.chunk);
+  const std::optional<Counterpart> other = counterpart(schedule, rank, action);
+  const int32_t peer = other ? other->rank : -1;
+  switch (action.kind) {
+    case ActionKind::kForward:
+      return "forward of " + micro_batch;
+    case ActionKind::kBackward:
+      return "backward of " + micro_batch;
+    case ActionKind::kUpdate:
+      return "update of the weights";
+    case ActionKind::kSendActivation:
+      return fmt::format("activations of {} to rank {}", micro_batch, peer);
+    case ActionKind::kReceiveActivation:
+      return fmt::format("activations of {} from rank {}", micro_batch, peer);
+    case ActionKind::kSendGradient:
+      return fmt::format("gradients of {} to rank {}", micro_batch, peer);
+    case ActionKind::kReceiveGradient:
+      return fmt::format("gradients of {} from rank {}", micro_batch, peer);
+    case ActionKind::kAllReduce:
+      return fmt::format("gradient bucket {} over ranks {}", action.index,
+                         fmt::join(members(schedule, rank, action), ", "));
+    case ActionKind::kTiedReduce:
+      return fmt::format("tied gradients of group {} over ranks {}", action.index,
+                         fmt::join(members(schedule, rank, action), ", "));
+    case ActionKind::kScalars:
+      return action.index == static_cast<int32_t>(ScalarExchange::kLosses)
+                 ? "losses and item counts of all ranks"
+                 : "squared gradient norms of all ranks";
+  }
+  return "";
+}
+
+}  // namespace
+
+int32_t num_ranks(const Schedule& schedule) {
+  return schedule.num_stages * static_cast<int32_t>(schedule.num_micro_batches.size());
+}
+
+int32_t stage_of(const Schedule& schedule, int32_t rank) { return rank % schedule.num_stages; }
+
+int32_t replica_of(const Schedule& schedule, int32_t rank) { return rank / schedule.num_stages; }
+
+bool is_first_virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk) {
+  return virtual_stage(schedule, rank, chunk) == 0;
+}
+
+bool is_last_virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk) {
+  return virtual_stage(schedule, rank, chunk) == schedule.num_stages * schedule.num_chunks - 1;
+}
+
+std::optional<Counterpart> counterpart(const Schedule& schedule, int32_t rank,
+                                       const Action& action) {
+  if (!is_send(action.kind) && !is_receive(action.kind)) return std::nullopt;
+  const bool goes_to_next =
+      action.kind == ActionKind::kSendActivation || action.kind == ActionKind::kReceiveGradient;
+  const int32_t other = virtual_stage(schedule, rank, action.chunk) + (goes_to_next ? 1 : -1);
+  if (other < 0 || other >= schedule.num_stages * schedule.num_chunks) return std::nullopt;
+  return Counterpart{
+      .rank = replica_of(schedule, rank) * schedule.num_stages + other % schedule.num_stages,
+      .action = {opposite(action.kind), action.index, other / schedule.num_stages}};
+}
+
+std::vector<int32_t> members(const Schedule& schedule, int32_t rank, const Action& action) {
+  std::vector<int32_t> ranks;
+  const int32_t first_of_replica = rank - stage_of(schedule, rank);
+  if (action.kind == ActionKind::kAllReduce) {
+    for (int32_t other = stage_of(schedule, rank); other < num_ranks(schedule);
+         other += schedule.num_stages) {
+      ranks.push_back(other);
+    }
+  } else if (action.kind == ActionKind::kTiedReduce) {
+    for (int32_t stage : schedule.tied_groups[static_cast<size_t>(action.index)]) {
+      ranks.push_back(first_of_replica + stage);
+    }
+  } else if (action.kind == ActionKind::kScalars) {
+    for (int32_t other = 0; other < num_ranks(schedule); ++other) ranks.push_back(other);
+  }
+  return ranks;
+}
+
+std::string describe(const Schedule& schedule, int32_t rank, const Action& action) {
+  return fmt::format("{} ({})", to_text(action), meaning(schedule, rank, action));
+}
+
+}  // namespace trireme

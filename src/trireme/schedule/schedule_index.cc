@@ -1,0 +1,67 @@
+#include "trireme/schedule/peers.h"
+#include "trireme/schedule/verify_rules.h"
+
+namespace trireme {
+
+ScheduleIndex::ScheduleIndex(const Schedule& schedule) : schedule_(schedule) {
+  if (!check_shape(*this).ok() || !check_ranks(*this).ok()) return;
+  ranks_.resize(schedule.ranks.size());
+  for (int32_t rank = 0; rank < num_ranks(); ++rank) {
+    Rank& kinds = ranks_[static_cast<size_t>(rank)];
+    for (int32_t kind = 0; kind < kNumActionKinds; ++kind) {
+      const int64_t slots =
+          int64_t{num_indices(rank, static_cast<ActionKind>(kind))} * schedule.num_chunks;
+      kinds[static_cast<size_t>(kind)].positions.assign(static_cast<size_t>(slots), -1);
+    }
+    int32_t position = -1;
+    for (const Action& action : actions(rank)) {
+      ++position;
+      if (!is_in_range(rank, action)) continue;
+      Kind& kind = kinds[static_cast<size_t>(action.kind)];
+      int32_t& first = kind.positions[slot(action)];
+      if (first < 0) first = position;
+      kind.last = position;
+    }
+  }
+}
+
+size_t ScheduleIndex::slot(const Action& action) const {
+  return static_cast<size_t>(action.index) * static_cast<size_t>(schedule_.num_chunks) +
+         static_cast<size_t>(action.chunk);
+}
+
+int32_t ScheduleIndex::num_micro_batches(int32_t rank) const {
+  return schedule_.num_micro_batches[static_cast<size_t>(replica_of(schedule_, rank))];
+}
+
+int32_t ScheduleIndex::num_indices(int32_t rank, ActionKind kind) const {
+  switch (kind) {
+    case ActionKind::kUpdate:
+      return 1;
+    case ActionKind::kScalars:
+      return 2;
+    case ActionKind::kTiedReduce:
+      return static_cast<int32_t>(schedule_.tied_groups.size());
+    case ActionKind::kAllReduce:
+      return schedule_.num_buckets[static_cast<size_t>(stage_of(schedule_, rank))];
+    default:
+      return num_micro_batches(rank);
+  }
+}
+
+bool ScheduleIndex::is_in_range(int32_t rank, const Action& action) const {
+  const int32_t num_chunks = has_micro_batch(action.kind) ? schedule_.num_chunks : 1;
+  return action.index >= 0 && action.index < num_indices(rank, action.kind) && action.chunk >= 0 &&
+         action.chunk < num_chunks;
+}
+
+int32_t ScheduleIndex::position(int32_t rank, const Action& action) const {
+  return ranks_[static_cast<size_t>(rank)][static_cast<size_t>(action.kind)]
+      .positions[slot(action)];
+}
+
+int32_t ScheduleIndex::last_position(int32_t rank, ActionKind kind) const {
+  return ranks_[static_cast<size_t>(rank)][static_cast<size_t>(kind)].last;
+}
+
+}  // namespace trireme

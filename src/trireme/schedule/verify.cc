@@ -1,0 +1,76 @@
+#include "trireme/schedule/verify.h"
+
+#include <algorithm>
+
+#include "trireme/schedule/verify_rules.h"
+
+namespace trireme {
+namespace {
+
+constexpr ScheduleRule kRules[] = {
+    {"shape", "sizes, counts and tied groups make sense together", check_shape},
+    {"ranks", "there is one list a rank", check_ranks},
+    {"index-range", "every index and chunk is in range", check_index_range},
+    {"legal-here", "every action exists on its virtual stage and in this kind of step",
+     check_legal_here},
+    {"once", "no action is listed twice", check_once},
+    {"forwards", "every micro-batch has its forward in every chunk", check_forwards},
+    {"backwards", "in training, every micro-batch has its backward in every chunk",
+     check_backwards},
+    {"forward-before-backward", "F comes before B", check_forward_before_backward},
+    {"transfers-match", "every send has its receive on the peer, and every receive its send",
+     check_transfers_match},
+    {"receive-before-forward", "RA comes before F", check_receive_before_forward},
+    {"send-after-forward", "SA comes after F", check_send_after_forward},
+    {"receive-before-backward", "RG comes before B", check_receive_before_backward},
+    {"send-after-backward", "SG comes after B", check_send_after_backward},
+    {"transfer-order", "transfers of one sender, receiver and kind have one order",
+     check_transfer_order},
+    {"losses", "SC0 comes once, after the last forward", check_losses},
+    {"tied-reductions", "TR comes once a tied group of the stage, after the last backward",
+     check_tied_reductions},
+    {"bucket-reductions", "AR comes once a bucket, after the last backward",
+     check_bucket_reductions},
+    {"tied-before-buckets", "tied gradients are reduced over stages before replicas",
+     check_tied_before_buckets},
+    {"norms", "SC1 comes exactly when clipping, after SC0, TR and AR", check_norms},
+    {"collective-order", "members issue the collectives of a communicator in one order",
+     check_collective_order},
+    {"one-weight-version", "F and B of a micro-batch see the same weights",
+     check_one_weight_version},
+    {"update", "in training, U comes once and last", check_update},
+    {"deadlock", "no rank waits for ever, even where a send blocks until its receive is posted",
+     check_no_deadlock},
+};
+
+}  // namespace
+
+std::span<const ScheduleRule> schedule_rules() { return kRules; }
+
+Status verify_schedule(const Schedule& schedule) {
+  const ScheduleIndex index(schedule);
+  for (const ScheduleRule& rule : kRules) TRIREME_TRY(rule.check(index));
+  return Status();
+}
+
+Status verify_shape(const Schedule& schedule) { return check_shape(ScheduleIndex(schedule)); }
+
+std::vector<int32_t> peak_in_flight(const Schedule& schedule) {
+  std::vector<int32_t> peaks;
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    int32_t peak = 0;
+    int32_t in_flight = 0;
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kForward) peak = std::max(peak, ++in_flight);
+      // An evaluation keeps nothing for a backward.
+      if (action.kind == ActionKind::kBackward ||
+          (action.kind == ActionKind::kForward && !schedule.is_training)) {
+        --in_flight;
+      }
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+}  // namespace trireme

@@ -1,0 +1,150 @@
+// Rules about collectives and the update.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/schedule/peers.h"
+#include "trireme/schedule/verify_rules.h"
+
+namespace trireme {
+namespace {
+
+using enum ActionKind;
+
+constexpr Action kLossesAction{kScalars, static_cast<int32_t>(ScalarExchange::kLosses)};
+constexpr Action kNormsAction{kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms)};
+
+bool holds_group(const Schedule& schedule, int32_t rank, int32_t group) {
+  const auto& stages = schedule.tied_groups[static_cast<size_t>(group)];
+  return std::ranges::binary_search(stages, stage_of(schedule, rank));
+}
+
+// `action` is listed, and after the last action of kind `before`.
+Status check_listed_after(const ScheduleIndex& index, int32_t rank, const Action& action,
+                          ActionKind before) {
+  const int32_t position = index.position(rank, action);
+  if (position < 0) {
+    return Error{fmt::format("rank {} misses {}", rank, describe(index.schedule(), rank, action))};
+  }
+  const int32_t last = index.last_position(rank, before);
+  if (position > last) return Status();
+  return Error{fmt::format("rank {} issues {} before {}", rank, to_text(action),
+                           to_text(index.actions(rank)[static_cast<size_t>(last)]))};
+}
+
+std::vector<Action> actions_of_kind(const ScheduleIndex& index, int32_t rank, ActionKind kind) {
+  std::vector<Action> actions;
+  for (const Action& action : index.actions(rank)) {
+    if (action.kind == kind) actions.push_back(action);
+  }
+  return actions;
+}
+
+}  // namespace
+
+Status check_losses(const ScheduleIndex& index) {
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    TRIREME_TRY(check_listed_after(index, rank, kLossesAction, kForward));
+  }
+  return Status();
+}
+
+Status check_tied_reductions(const ScheduleIndex& index) {
+  if (!index.schedule().is_training) return Status();
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    for (int32_t group = 0; group < index.num_indices(rank, kTiedReduce); ++group) {
+      if (!holds_group(index.schedule(), rank, group)) continue;
+      TRIREME_TRY(check_listed_after(index, rank, Action{kTiedReduce, group}, kBackward));
+    }
+  }
+  return Status();
+}
+
+Status check_bucket_reductions(const ScheduleIndex& index) {
+  if (!index.schedule().is_training) return Status();
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    for (int32_t bucket = 0; bucket < index.num_indices(rank, kAllReduce); ++bucket) {
+      TRIREME_TRY(check_listed_after(index, rank, Action{kAllReduce, bucket}, kBackward));
+    }
+  }
+  return Status();
+}
+
+Status check_tied_before_buckets(const ScheduleIndex& index) {
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    for (const Action& bucket : actions_of_kind(index, rank, kAllReduce)) {
+      TRIREME_TRY(check_listed_after(index, rank, bucket, kTiedReduce));
+    }
+  }
+  return Status();
+}
+
+Status check_norms(const ScheduleIndex& index) {
+  const Schedule& schedule = index.schedule();
+  if (!schedule.is_training) return Status();
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    const int32_t position = index.position(rank, kNormsAction);
+    if (!schedule.clips_norm) {
+      if (position < 0) continue;
+      return Error{fmt::format("rank {} lists SC1, but the schedule does not clip", rank)};
+    }
+    TRIREME_TRY(check_listed_after(index, rank, kNormsAction, kAllReduce));
+    TRIREME_TRY(check_listed_after(index, rank, kNormsAction, kTiedReduce));
+    // The norm is that of gradients divided by the number of items, which SC0 brings.
+    if (position < index.position(rank, kLossesAction)) {
+      return Error{fmt::format("rank {} issues SC1 before SC0", rank)};
+    }
+  }
+  return Status();
+}
+
+Status check_collective_order(const ScheduleIndex& index) {
+  for (ActionKind kind : {kAllReduce, kScalars}) {
+    for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+      const std::vector<Action> actions = actions_of_kind(index, rank, kind);
+      // The first member's order is the measure. A tied group has a communicator of its own, so TR
+      // has no order to keep.
+      const int32_t leader = kind == kAllReduce ? stage_of(index.schedule(), rank) : 0;
+      const std::vector<Action> expected = actions_of_kind(index, leader, kind);
+      const auto [found, wanted] = std::ranges::mismatch(actions, expected);
+      if (found == actions.end() || wanted == expected.end()) continue;
+      return Error{fmt::format("rank {} issues {} where rank {} issues {}", rank, to_text(*found),
+                               leader, to_text(*wanted))};
+    }
+  }
+  return Status();
+}
+
+Status check_one_weight_version(const ScheduleIndex& index) {
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    const int32_t update = index.last_position(rank, kUpdate);
+    if (update < 0) continue;
+    for (const Action& forward : actions_of_kind(index, rank, kForward)) {
+      const Action backward{kBackward, forward.index, forward.chunk};
+      if (index.position(rank, forward) > update || index.position(rank, backward) < update) {
+        continue;
+      }
+      return Error{fmt::format("rank {} runs U between {} and {}, which must see the same weights",
+                               rank, to_text(forward), to_text(backward))};
+    }
+  }
+  return Status();
+}
+
+Status check_update(const ScheduleIndex& index) {
+  if (!index.schedule().is_training) return Status();
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    const std::vector<Action>& actions = index.actions(rank);
+    const int32_t update = index.last_position(rank, kUpdate);
+    if (update < 0) {
+      return Error{fmt::format("rank {} misses {}", rank,
+                               describe(index.schedule(), rank, Action{kUpdate}))};
+    }
+    if (update + 1 == static_cast<int32_t>(actions.size())) continue;
+    return Error{fmt::format("rank {} runs {} after U, which must come last", rank,
+                             to_text(actions[static_cast<size_t>(update) + 1]))};
+  }
+  return Status();
+}
+
+}  // namespace trireme

@@ -1,0 +1,168 @@
+// Rules about one action at a time: sizes, ranges, and what may stand where.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/schedule/peers.h"
+#include "trireme/schedule/verify_rules.h"
+
+namespace trireme {
+namespace {
+
+// 1 Mi: far above any cluster, far below what overflows or exhausts memory.
+constexpr int32_t kMaxCount = 1 << 20;
+
+Status check_counts(const Schedule& schedule) {
+  int64_t total = 0;
+  for (int32_t count : schedule.num_micro_batches) total += std::max(count, 0);
+  if (schedule.num_stages < 1 || schedule.num_stages > kMaxCount || total < 1) {
+    return Error{
+        fmt::format("{} stages and {} micro-batches: a schedule needs 1 to {} stages and at "
+                    "least 1 micro-batch",
+                    schedule.num_stages, total, kMaxCount)};
+  }
+  for (size_t replica = 0; replica < schedule.num_micro_batches.size(); ++replica) {
+    const int32_t count = schedule.num_micro_batches[replica];
+    if (count < 0 || count > kMaxMicroBatches) {
+      return Error{
+          fmt::format("{} stages and {} micro-batches of replica {}: a replica has 0 to {}",
+                      schedule.num_stages, count, replica, kMaxMicroBatches)};
+    }
+  }
+  if (schedule.num_chunks < 1 || schedule.num_chunks > kMaxChunks) {
+    return Error{
+        fmt::format("{} chunks a rank: a rank has 1 to {}", schedule.num_chunks, kMaxChunks)};
+  }
+  if (schedule.num_chunks > 1 && schedule.num_stages == 1) {
+    return Error{fmt::format("{} chunks a rank and 1 stage: chunks need at least 2 stages",
+                             schedule.num_chunks)};
+  }
+  if (schedule.look_ahead < 0) {
+    return Error{fmt::format("look-ahead {}: it must be at least 0", schedule.look_ahead)};
+  }
+  return Status();
+}
+
+Status check_buckets(const Schedule& schedule) {
+  if (schedule.num_buckets.size() != static_cast<size_t>(schedule.num_stages)) {
+    return Error{fmt::format("{} bucket counts for {} stages", schedule.num_buckets.size(),
+                             schedule.num_stages)};
+  }
+  for (size_t stage = 0; stage < schedule.num_buckets.size(); ++stage) {
+    const int32_t count = schedule.num_buckets[stage];
+    const int32_t max_count = schedule.num_micro_batches.size() == 1 ? 0 : kMaxCount;
+    if (count < 0 || count > max_count) {
+      return Error{
+          fmt::format("stage {} has {} gradient buckets: with {} replicas there are 0 to {}", stage,
+                      count, schedule.num_micro_batches.size(), max_count)};
+    }
+  }
+  return Status();
+}
+
+Status check_tied_groups(const Schedule& schedule) {
+  for (size_t group = 0; group < schedule.tied_groups.size(); ++group) {
+    const std::vector<int32_t>& stages = schedule.tied_groups[group];
+    if (stages.size() < 2) {
+      return Error{fmt::format("tied group {} has {} stages: a group is held by at least 2", group,
+                               stages.size())};
+    }
+    if (std::ranges::adjacent_find(stages, std::ranges::greater_equal()) != stages.end()) {
+      return Error{fmt::format("the stages of tied group {} are not in ascending order", group)};
+    }
+    if (stages.front() < 0 || stages.back() >= schedule.num_stages) {
+      return Error{fmt::format("tied group {} names stage {}: stages are 0 to {}", group,
+                               stages.front() < 0 ? stages.front() : stages.back(),
+                               schedule.num_stages - 1)};
+    }
+  }
+  return Status();
+}
+
+std::string_view why_illegal(const ScheduleIndex& index, int32_t rank, const Action& action) {
+  using enum ActionKind;
+  const Schedule& schedule = index.schedule();
+  const bool is_norms =
+      action == Action{kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms)};
+  const bool is_gradient = action.kind == kBackward || action.kind == kSendGradient ||
+                           action.kind == kReceiveGradient || action.kind == kAllReduce ||
+                           action.kind == kTiedReduce || action.kind == kUpdate || is_norms;
+  if (is_gradient && !schedule.is_training) return "an evaluation has no gradients";
+  if (action.kind == kReceiveActivation || action.kind == kSendGradient) {
+    if (is_first_virtual_stage(schedule, rank, action.chunk)) {
+      return "nothing comes before the first stage";
+    }
+  }
+  if (action.kind == kSendActivation || action.kind == kReceiveGradient) {
+    if (is_last_virtual_stage(schedule, rank, action.chunk)) {
+      return "nothing comes after the last stage";
+    }
+  }
+  if (action.kind == kTiedReduce) {
+    const auto& stages = schedule.tied_groups[static_cast<size_t>(action.index)];
+    if (!std::ranges::binary_search(stages, stage_of(schedule, rank))) {
+      return "its stage does not hold that tied group";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Status check_shape(const ScheduleIndex& index) {
+  const Schedule& schedule = index.schedule();
+  if (schedule.builder.empty() || schedule.builder.find_first_of(" \t\r\n") != std::string::npos) {
+    return Error{fmt::format("the schedule's name \"{}\" is not one word", schedule.builder)};
+  }
+  TRIREME_TRY(check_counts(schedule));
+  TRIREME_TRY(check_buckets(schedule));
+  return check_tied_groups(schedule);
+}
+
+Status check_ranks(const ScheduleIndex& index) {
+  const Schedule& schedule = index.schedule();
+  const size_t num_replicas = schedule.num_micro_batches.size();
+  const size_t expected = num_replicas * static_cast<size_t>(schedule.num_stages);
+  if (schedule.ranks.size() == expected) return Status();
+  return Error{fmt::format("{} ranks are listed: {} stages and {} replicas make {}",
+                           schedule.ranks.size(), schedule.num_stages, num_replicas, expected)};
+}
+
+Status check_index_range(const ScheduleIndex& index) {
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    for (const Action& action : index.actions(rank)) {
+      if (index.is_in_range(rank, action)) continue;
+      const int32_t num_chunks = has_micro_batch(action.kind) ? index.schedule().num_chunks : 1;
+      return Error{fmt::format("rank {} lists {}, but it has {} of that kind and {} chunks", rank,
+                               to_text(action), index.num_indices(rank, action.kind), num_chunks)};
+    }
+  }
+  return Status();
+}
+
+Status check_legal_here(const ScheduleIndex& index) {
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    for (const Action& action : index.actions(rank)) {
+      const std::string_view why = why_illegal(index, rank, action);
+      if (why.empty()) continue;
+      return Error{fmt::format("rank {} lists {}, but {}", rank, to_text(action), why)};
+    }
+  }
+  return Status();
+}
+
+Status check_once(const ScheduleIndex& index) {
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    int32_t position = -1;
+    for (const Action& action : index.actions(rank)) {
+      ++position;
+      const int32_t first = index.position(rank, action);
+      if (first == position) continue;
+      return Error{fmt::format("rank {} lists {} twice, at positions {} and {}", rank,
+                               to_text(action), first, position)};
+    }
+  }
+  return Status();
+}
+
+}  // namespace trireme

@@ -139,7 +139,7 @@ def _describe(model: nn.Module, batch: Any, loss: Loss) -> _Call:
             unique = full if full not in call.names else f"{full}_{role}"
             call.names.append(unique)
             call.roles.append(role)
-            call.tensors.append(leaf)
+            call.tensors.append(leaf.detach().clone())  # the archive keeps its storage: not that of a whole data set
             return taken.setdefault((full, id(leaf)), _Slot(len(call.tensors) - 1))
 
         return pytree.tree_map_with_path(slot, value)
@@ -709,8 +709,8 @@ def _strip(program: ExportedProgram) -> None:
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
-                node.meta.pop("stack_trace", None)
-                node.meta.pop("from_node", None)
+                for key in ("stack_trace", "from_node", "torch_fn"):
+                    node.meta.pop(key, None)
 
 
 def _manifest(model: nn.Module, program: ExportedProgram, call: _Call, loss: Loss) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def _split_tuple(model: nn.Module, entries: list[Any], loss: Any) -> tuple[list[
     if loss is None:
         return entries, []
     least, most = _arity(loss.forward if isinstance(loss, nn.Module) else loss)
-    least, most = max(least - 1, 1), max(most - 1, 1)
+    least, most = max(least - 1, 1), most if most == sys.maxsize else max(most - 1, 1)
     fewest_inputs, most_inputs = _arity(model.forward)
     fits = [n for n in range(least, len(entries)) if n <= most and fewest_inputs <= len(entries) - n <= most_inputs]
     if not fits:
@@ -768,4 +768,6 @@ def _name(module: nn.Module) -> str:
 
 
 def _shape(tensor: torch.Tensor) -> str:
-    return f"({', '.join(str(s) for s in tensor.shape)}{',' if tensor.ndim == 1 else ''})"
+    """The shape as the example batch has it, symbolic dims too."""
+    sizes = [str(s.node.hint if isinstance(s, torch.SymInt) else s) for s in tensor.shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"

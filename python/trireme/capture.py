@@ -1,0 +1,773 @@
+"""Writes a training step of any `nn.Module` as a torch.export archive.
+
+The archive holds one function: the flat inputs, targets last, give `(loss, items)`, the mean loss of a micro-batch and
+the number of items it is a mean of. It is traced in train mode with a symbolic batch, so one archive serves every
+micro-batch size. The model itself is traced, with its `forward` replaced for the time of the export: names in the
+archive are the user's own, and no wrapper has to be renamed away.
+
+    batch --describe--> _Call (names, roles, how to call) --trace--> ExportedProgram --check--> strip --> archive
+
+What would train wrongly without a word is a ValueError of one sentence: the module, what was found, what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import keyword
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._dynamo.exc import UserError
+from torch.export import Dim, ExportedProgram
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
+
+import trireme
+
+FORMAT_VERSION = 1
+IGNORE_INDEX = -100
+
+Loss: TypeAlias = Callable[..., Any] | str | None
+Dynamic: TypeAlias = Mapping[str, Mapping[int, Any]]
+
+
+def export(
+    model: nn.Module,
+    example_batch: Any,
+    path: str | os.PathLike[str],
+    *,
+    loss: Loss = None,
+    dynamic: Dynamic | None = None,
+) -> None:
+    """Writes `model` and its loss to the archive `path`, atomically; the model is left as it was.
+
+    `example_batch` is a tensor, a tuple `(inputs..., targets...)` or a dict of keyword inputs (targets among them) of
+    at least two samples. Dim 0 of every tensor is the batch. Entries that are not tensors are fixed in the archive.
+
+    `loss` is one of
+    - a callable `(output, *targets)` that returns the mean loss or `(mean loss, items)`. Of a tuple, the last entries
+      are targets: as many as the callable has parameters after the first. Parameters with defaults and `*targets` take
+      what the model's `forward` has no place for, at least one. Of a dict, the keys that the callable names, and those
+      that `forward` does not accept, are targets; a key that both name goes to both, `labels` to the loss alone.
+      Without a count, items is the batch size; torch's cross entropy counts the targets that are not ignored.
+    - `"causal-lm"`: next-token cross entropy of `output.logits`. The labels are the inputs (those that
+      `attention_mask` covers), or `labels` of a dict, or the second entry of a tuple; shifted inside.
+    - `"masked-lm"`, `"seq2seq-lm"`, `"classification"`: cross entropy of `output.logits` with the key `labels` of a
+      dict or the last entry of a tuple. `seq2seq-lm` makes the decoder's inputs from the labels if they are not given.
+    - `None` where the model returns its loss: a scalar, `(loss, items)`, or an object with `.loss`.
+    Named losses ignore the label -100 and count the others as items.
+
+    `dynamic` names further symbolic dims by input, `{"x": {1: "seq"}}`; one name is one size. Such a dim is at least
+    3; give a `torch.export.Dim` for other bounds.
+
+    Raises ValueError where the archive could not train: no parameter is reached, the batch became static, ...
+    """
+    model = _unwrapped(model)
+    _check_loss(model, loss)
+    call = _describe(model, example_batch, loss)
+    _check_batch(model, call)
+    shapes = _dynamic_shapes(model, call, dynamic or {})
+    program, reached = _trace(model, call, loss, shapes)
+    _check_symbolic(model, program, call, shapes)
+    _check_gradients(model, program, reached)
+    _strip(program)
+    _save(program, Path(path), _manifest(model, program, call, loss))
+
+
+# --- what is called with what ------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Call:
+    """How the flat tensors of the archive become the arguments of the model and of its loss.
+
+    `structure` is the tree (args, kwargs, loss_args, loss_kwargs) with a `_Slot` in the place of each tensor.
+    """
+
+    names: list[str] = field(default_factory=list)
+    roles: list[str] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    structure: Any = None
+
+    def arguments(self, flat: Sequence[torch.Tensor]) -> Any:
+        return pytree.tree_map(lambda leaf: flat[leaf.index] if isinstance(leaf, _Slot) else leaf, self.structure)
+
+
+@dataclass(frozen=True)
+class _Slot:
+    index: int
+
+
+def _describe(model: nn.Module, batch: Any, loss: Loss) -> _Call:
+    named = isinstance(loss, str)
+    if isinstance(batch, Mapping):
+        args: dict[str, Any] = {}
+        split = _split_named_dict if named else _split_dict
+        kwargs, loss_args, loss_kwargs = split(model, dict(batch), loss)
+    else:
+        entries = [batch] if isinstance(batch, torch.Tensor) else list(batch)
+        split_tuple = _split_named_tuple if named else _split_tuple
+        inputs, targets = split_tuple(model, entries, loss)
+        args = dict(zip(_parameter_names(model.forward, len(inputs), "input"), inputs, strict=True))
+        kwargs, loss_kwargs = {}, {}
+        loss_args = dict(zip(_target_names(loss, len(targets)), targets, strict=True))
+        if loss == "causal-lm" and not targets:
+            loss_args = dict(list(args.items())[:1])
+
+    call = _Call()
+    taken: dict[tuple[str, int], _Slot] = {}
+
+    def slots(role: str, name: str, value: Any) -> Any:
+        def slot(leaf_path: tuple[Any, ...], leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            full = _identifier("_".join([name, *(str(getattr(k, "key", getattr(k, "idx", k))) for k in leaf_path)]))
+            if (full, id(leaf)) in taken:  # the loss reads an input of the model
+                return taken[full, id(leaf)]
+            unique = full if full not in call.names else f"{full}_{role}"
+            call.names.append(unique)
+            call.roles.append(role)
+            call.tensors.append(leaf.detach().clone())  # the archive keeps its storage: not that of a whole data set
+            return taken.setdefault((full, id(leaf)), _Slot(len(call.tensors) - 1))
+
+        return pytree.tree_map_with_path(slot, value)
+
+    call.structure = (
+        [slots("input", n, v) for n, v in args.items()],
+        {n: slots("input", n, v) for n, v in kwargs.items()},
+        [slots("target", n, v) for n, v in loss_args.items()],
+        {n: slots("target", n, v) for n, v in loss_kwargs.items()},
+    )
+    if loss == "seq2seq-lm" and "decoder_input_ids" not in kwargs and not _makes_decoder_inputs(model):
+        raise ValueError(
+            f'{_name(model)} cannot make decoder inputs from labels, which loss="seq2seq-lm" needs; give the example '
+            'batch as a dict with "decoder_input_ids"'
+        )
+    return call
+
+
+def _split_tuple(model: nn.Module, entries: list[Any], loss: Any) -> tuple[list[Any], list[Any]]:
+    if loss is None:
+        return entries, []
+    least, most = _arity(loss.forward if isinstance(loss, nn.Module) else loss)
+    least, most = max(least - 1, 1), most if most == sys.maxsize else max(most - 1, 1)
+    fewest_inputs, most_inputs = _arity(model.forward)
+    fits = [n for n in range(least, len(entries)) if n <= most and fewest_inputs <= len(entries) - n <= most_inputs]
+    if not fits:
+        raise ValueError(
+            f"the example batch of {_name(model)} has {_entries(len(entries))}, of which forward takes "
+            f"{_range(fewest_inputs, most_inputs)} and the loss {_range(least, most)}; give the inputs first and the "
+            "targets last"
+        )
+    if len(fits) > 1 and most == sys.maxsize:
+        raise ValueError(
+            f"cannot tell how many of the {len(entries)} entries of the example batch of {_name(model)} are targets; "
+            "give the loss one named parameter for each target"
+        )
+    return entries[: -fits[0]], entries[-fits[0] :]
+
+
+def _split_dict(model: nn.Module, batch: dict[str, Any], loss: Any) -> tuple[dict, dict, dict]:
+    if loss is None:
+        return batch, {}, {}
+    wanted = list(_positional(loss.forward if isinstance(loss, nn.Module) else loss))[1:]
+    accepted = _positional(model.forward, keyword_only=True)
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(model.forward).parameters.values())
+    targets = {k: v for k, v in batch.items() if k in wanted or not (k in accepted or open_ended)}
+    inputs = {k: v for k, v in batch.items() if k not in targets or (k in accepted and k != "labels")}
+    if not targets:
+        raise ValueError(
+            f"the example batch of {_name(model)} has no target for the loss; name its keys like the loss's parameters "
+            f"({', '.join(wanted)})"
+        )
+    by_name = all(k in wanted for k in targets)
+    return (inputs, {}, targets) if by_name else (inputs, targets, {})
+
+
+def _split_named_tuple(model: nn.Module, entries: list[Any], loss: Any) -> tuple[list[Any], list[Any]]:
+    if loss == "causal-lm":
+        if len(entries) > 2:
+            raise ValueError(
+                f'the example batch of {_name(model)} has {_entries(len(entries))} and loss="causal-lm" takes '
+                "(inputs,) or (inputs, labels); give further inputs in a dict"
+            )
+        return entries[:1], entries[1:]
+    if len(entries) < 2:
+        raise ValueError(_no_labels(model, loss))
+    return entries[:-1], entries[-1:]
+
+
+def _split_named_dict(model: nn.Module, batch: dict[str, Any], loss: Any) -> tuple[dict, dict, dict]:
+    labels = batch.pop("labels", None)
+    if labels is not None:
+        return batch, {"labels": labels}, {}
+    if loss != "causal-lm":
+        raise ValueError(_no_labels(model, loss))
+    first = "input_ids" if "input_ids" in batch else next(iter(batch))
+    mask = {"attention_mask": batch["attention_mask"]} if batch.get("attention_mask") is not None else {}
+    return batch, {first: batch[first]}, mask
+
+
+def _no_labels(model: nn.Module, loss: str) -> str:
+    return (
+        f'the example batch of {_name(model)} has no labels, which loss="{loss}" needs; give them under the key '
+        '"labels" of a dict or as the last entry of a tuple'
+    )
+
+
+def _positional(function: Callable[..., Any], keyword_only: bool = False) -> dict[str, inspect.Parameter]:
+    kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    kinds |= {inspect.Parameter.KEYWORD_ONLY} if keyword_only else set()
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # a builtin without a signature
+        parameters = inspect.signature(lambda output, target: None).parameters
+    return {n: p for n, p in parameters.items() if p.kind in kinds}
+
+
+def _arity(function: Callable[..., Any]) -> tuple[int, int]:
+    """The fewest and the most positional arguments that `function` takes."""
+    positional = _positional(function).values()
+    required = sum(p.default is p.empty for p in positional)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        parameters = positional
+    is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return required, sys.maxsize if is_open else len(positional)
+
+
+def _parameter_names(function: Callable[..., Any], count: int, fallback: str) -> list[str]:
+    names = list(_positional(function))[:count]
+    return names + [f"{fallback}_{i}" for i in range(len(names), count)]
+
+
+def _target_names(loss: Loss, count: int) -> list[str]:
+    if callable(loss):
+        function = loss.forward if isinstance(loss, nn.Module) else loss
+        return _parameter_names(function, count + 1, "target")[1:]
+    return ["labels"] * count
+
+
+def _identifier(text: str) -> str:
+    text = re.sub(r"\W", "_", text).lower()
+    return f"{text}_" if keyword.iskeyword(text) else text if text[:1].isalpha() else f"input_{text}"
+
+
+def _entries(count: int) -> str:
+    return f"{count} entr{'y' if count == 1 else 'ies'}"
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least}" if least == most else f"{least} or more" if most == sys.maxsize else f"{least} to {most}"
+
+
+# --- the loss ----------------------------------------------------------------------------------------------------
+
+
+def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    labels = labels.reshape(-1)
+    loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels, ignore_index=IGNORE_INDEX)
+    return loss, (labels != IGNORE_INDEX).sum()
+
+
+def _causal_lm(
+    logits: torch.Tensor, labels: torch.Tensor, attention_mask: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if attention_mask is not None:
+        labels = labels.masked_fill(attention_mask == 0, IGNORE_INDEX)
+    return _cross_entropy(logits[:, :-1], labels[:, 1:])
+
+
+NAMED_LOSSES: dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]] = {
+    "causal-lm": _causal_lm,
+    "classification": _cross_entropy,
+    "masked-lm": _cross_entropy,
+    "seq2seq-lm": _cross_entropy,
+}
+
+
+def _check_loss(model: nn.Module, loss: Loss) -> None:
+    if isinstance(loss, str) and loss not in NAMED_LOSSES:
+        raise ValueError(
+            f'loss "{loss}" of {_name(model)} is not known; give one of {", ".join(NAMED_LOSSES)}, a callable, or None '
+            "where the model returns its loss"
+        )
+    if isinstance(loss, nn.Module) and next(loss.parameters(), None) is not None:
+        raise ValueError(
+            f"the loss {_name(loss)} has parameters of its own, which would not be trained; make it a submodule of "
+            f"{_name(model)} and call it in forward"
+        )
+
+
+def _logits(model: nn.Module, output: Any, loss: str) -> torch.Tensor:
+    logits = output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
+    if logits is None and isinstance(output, Mapping):
+        logits = output.get("logits")
+    if not isinstance(logits, torch.Tensor):
+        raise ValueError(
+            f'{_name(model)} returns a {type(output).__name__} without logits, which loss="{loss}" reads; give a '
+            "callable (output, *targets) as the loss"
+        )
+    return logits
+
+
+def _result(model: nn.Module, value: Any, whose: str) -> tuple[torch.Tensor, Any]:
+    """The loss and, where it is given, the number of items of what a model or a callable returned."""
+    items: Any = None
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        value, items = value
+    elif not isinstance(value, (torch.Tensor, tuple, list)):
+        value = value.get("loss") if isinstance(value, Mapping) else getattr(value, "loss", None)
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(f"{whose} of {_name(model)} gives no loss; return a scalar mean loss or (mean loss, items)")
+    if value.ndim != 0 or not value.is_floating_point():
+        raise ValueError(
+            f"{whose} of {_name(model)} has shape {_shape(value)} and dtype {value.dtype}, not a floating scalar; "
+            "return the mean over the items"
+        )
+    is_count = items is None or isinstance(items, (int, torch.SymInt))
+    if not is_count and not (isinstance(items, torch.Tensor) and items.ndim == 0):
+        found = _shape(items) if isinstance(items, torch.Tensor) else type(items).__name__
+        raise ValueError(
+            f"{whose} of {_name(model)} comes with {found} in the place of the number of items; return a scalar mean "
+            "loss or (mean loss, items)"
+        )
+    return value, items
+
+
+def _counted_items(loss: Any, targets: list[Any]) -> torch.Tensor | None:
+    """Items of torch's own cross entropy, whose mean leaves out the ignored targets."""
+    ignore_index = IGNORE_INDEX if loss is F.cross_entropy else None
+    if isinstance(loss, nn.CrossEntropyLoss) and loss.weight is None:
+        ignore_index = loss.ignore_index
+    if ignore_index is None or not targets or targets[0].is_floating_point():
+        return None
+    return (targets[0] != ignore_index).sum()
+
+
+def _step(model: nn.Module, call: _Call, loss: Loss, flat: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Any]:
+    """The function that is traced."""
+    args, kwargs, loss_args, loss_kwargs = call.arguments(flat)
+    if loss == "seq2seq-lm" and "decoder_input_ids" not in kwargs:
+        kwargs["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels=loss_args[0])
+    output = model._call_impl(*args, **kwargs)  # with the model's own hooks, without a second entry in the module stack
+    if loss is None:
+        value, items = _result(model, output, "the output")
+    elif isinstance(loss, str):
+        value, items = NAMED_LOSSES[loss](_logits(model, output, loss), *loss_args, **loss_kwargs)
+    else:
+        value, items = _result(model, loss(output, *loss_args, **loss_kwargs), "the loss")
+        items = _counted_items(loss, [*loss_args, *loss_kwargs.values()]) if items is None else items
+    return value, flat[0].shape[0] if items is None else items
+
+
+# --- Hugging Face ------------------------------------------------------------------------------------------------
+
+
+def _makes_decoder_inputs(model: nn.Module) -> bool:
+    return hasattr(model, "prepare_decoder_input_ids_from_labels")
+
+
+@contextlib.contextmanager
+def _without_cache_and_mask(model: nn.Module, call: _Call) -> Iterator[None]:
+    """Exports a transformers model without key-value cache and, for a batch without padding, without a causal mask.
+
+    A traced model would get a materialised causal mask, because the library can then not see that nothing is padded
+    and that positions count up. Here that is known, so its own rule for eager runs holds: no mask, and
+    `scaled_dot_product_attention(is_causal=True)`.
+    """
+    configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}.values()
+    cached = [c for c in configs if getattr(c, "use_cache", False) is True]
+    masking: Any = sys.modules.get("transformers.masking_utils")
+    is_known = hasattr(masking, "ALL_MASK_ATTENTION_FUNCTIONS") and hasattr(masking, "find_packed_sequence_indices")
+    if not is_known or {"attention_mask", "position_ids"} & set(call.names):
+        masking = None
+    else:
+        interface, find_packed = masking.ALL_MASK_ATTENTION_FUNCTIONS, masking.find_packed_sequence_indices
+        sdpa_mask = interface["sdpa"]
+
+    def causal_mask(*args: Any, **kwargs: Any) -> Any:
+        length, local = kwargs.get("kv_length"), kwargs.get("local_size")
+        is_plain = kwargs.get("allow_is_causal_skip", False) and kwargs.get("attention_mask") is None
+        is_near = local is None or (isinstance(length, int) and length < local)
+        return None if is_plain and is_near else sdpa_mask(*args, **kwargs)
+
+    try:
+        for config in cached:
+            config.use_cache = False
+        if masking is not None:
+            interface["sdpa"], masking.find_packed_sequence_indices = causal_mask, lambda position_ids: None
+        yield
+    finally:
+        for config in cached:
+            config.use_cache = True
+        if masking is not None:
+            interface["sdpa"], masking.find_packed_sequence_indices = sdpa_mask, find_packed
+
+
+# --- tracing -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Guard:
+    """A condition on sizes that tracing took for granted, and the user's line that did."""
+
+    expression: Any
+    where: str
+
+
+@contextlib.contextmanager
+def _recorded_guards(model: nn.Module) -> Iterator[list[_Guard]]:
+    guards: list[_Guard] = []
+    # torch's proxies of a module share its __dict__
+    owners = {id(m.__dict__): (n, m) for n, m in model.named_modules()}
+    torch_root = os.path.dirname(torch.__file__)
+    original = ShapeEnv._log_guard
+
+    def log_guard(self: Any, prefix: str, expression: Any, *args: Any, **kwargs: Any) -> Any:
+        module, line, frame = None, "", sys._getframe(1)
+        while frame is not None and (module is None or not line):
+            owner = frame.f_locals.get("self")
+            if module is None and isinstance(owner, nn.Module):
+                module = owners.get(id(owner.__dict__))
+            if not line and not frame.f_code.co_filename.startswith((torch_root, __file__, "<")):
+                line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+            frame = frame.f_back
+        name, owner = module or ("", model)
+        guards.append(_Guard(expression, (f'"{name}" ({_name(owner)})' if name else _name(model)) + f" at {line}"))
+        return original(self, prefix, expression, *args, **kwargs)
+
+    ShapeEnv._log_guard = log_guard
+    try:
+        yield guards
+    finally:
+        ShapeEnv._log_guard = original
+
+
+@contextlib.contextmanager
+def _replaced_forward(model: nn.Module, names: list[str], step: Callable[..., Any]) -> Iterator[None]:
+    """Lets a call of `model` run `step(*flat)` instead; within `step` the model is its own self."""
+    hooks = ["_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"]
+    own = {k: model.__dict__[k] for k in [*hooks, "forward"] if k in model.__dict__}
+
+    def forward(*flat: torch.Tensor) -> Any:
+        restore()
+        try:
+            return step(*flat)
+        finally:
+            replace()
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+
+    def replace() -> None:
+        model.__dict__.update({k: type(own[k])() for k in hooks if k in own})
+        model.__dict__["forward"] = forward
+
+    def restore() -> None:
+        del model.__dict__["forward"]
+        model.__dict__.update(own)
+
+    replace()
+    try:
+        yield
+    finally:
+        restore()
+
+
+@contextlib.contextmanager
+def _train_mode(model: nn.Module) -> Iterator[None]:
+    modes = [(m, m.training) for m in model.modules()]
+    model.train()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _trace(
+    model: nn.Module, call: _Call, loss: Loss, shapes: tuple[dict[int, Any], ...]
+) -> tuple[ExportedProgram, set[str]]:
+    """The program, and the names of the parameters that the eager loss reaches."""
+    reached: set[str] = set()
+
+    def step(*flat: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        value, items = _step(model, call, loss, flat)
+        reached.update(_reached_parameters(model, value))
+        return value, items
+
+    with (
+        _train_mode(model),
+        _without_cache_and_mask(model, call),
+        _replaced_forward(model, call.names, step),
+        _recorded_guards(model) as guards,
+        torch.enable_grad(),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", message="None of the inputs have requires_grad", category=UserWarning)
+        try:
+            program = torch.export.export(model, tuple(call.tensors), strict=False, dynamic_shapes=shapes)
+        except UserError as error:
+            if "Constraints violated" not in str(error):
+                raise
+            raise ValueError(_violation(model, call, shapes, guards, str(error))) from error
+    return program, reached
+
+
+def _violation(
+    model: nn.Module, call: _Call, shapes: tuple[dict[int, Any], ...], guards: list[_Guard], text: str
+) -> str:
+    """Says in one sentence which dim cannot be symbolic, and where that was decided."""
+    match = re.search(r"Constraints violated \((\w+)", text)
+    dim = match.group(1) if match else "batch"
+    sizes = {d.__name__: t.shape[i] for s, t in zip(shapes, call.tensors, strict=True) for i, d in s.items()}
+    static = re.search(r"to be a constant \((\d+)\)|inferred to be a constant \((\d+)\)", text)
+
+    def is_cause(guard: _Guard) -> bool:
+        sides = getattr(guard.expression, "args", ())
+        is_equality = guard.expression.__class__.__name__ == "Equality"
+        between_inputs = is_equality and all(getattr(s, "is_Symbol", False) for s in sides)
+        fixes = is_equality and any(getattr(s, "is_Integer", False) for s in sides)
+        return not between_inputs and (fixes or not static)
+
+    where = next((g.where for g in guards if is_cause(g)), _name(model))
+    whose = "the batch" if dim == "batch" else f'dim "{dim}"'
+    if static:
+        return (
+            f"{whose} of {_name(model)} became static ({sizes.get(dim, '?')}) in {where}; take the size from the "
+            "tensor there (x.shape, or -1 in a view) and use no number, int() or Python loop for it"
+        )
+    reason = re.search(r"(?:satisfy the generated guard|are valid because) (.*?)\.?\n", text)
+    condition = re.sub(
+        r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", r"\1.shape[\2]", reason.group(1) if reason else "a condition"
+    )
+    condition = re.sub(r" and \S+ <= IntInfinity\(\)", "", condition)
+    return (
+        f"{whose} of {_name(model)} cannot have every size, as {where} needs {condition}; write that code for any size"
+        + ("" if dim == "batch" else ", or bound the dim by a torch.export.Dim")
+    )
+
+
+# --- checks ------------------------------------------------------------------------------------------------------
+
+
+def _check_batch(model: nn.Module, call: _Call) -> None:
+    if next(model.parameters(), None) is None:
+        raise ValueError(f"{_name(model)} has no parameters and nothing to train; export the module that owns them")
+    if not call.tensors:
+        raise ValueError(f"the example batch of {_name(model)} has no tensor; give tensors whose dim 0 is the batch")
+    for name, tensor in zip(call.names, call.tensors, strict=True):
+        if tensor.ndim == 0:
+            raise ValueError(
+                f"input {name} of {_name(model)} is a scalar and has no batch in dim 0; give one value for each sample"
+            )
+    sizes = [t.shape[0] for t in call.tensors]
+    if len(set(sizes)) > 1:
+        found = ", ".join(f"{n} has {s}" for n, s in zip(call.names, sizes, strict=True))
+        raise ValueError(
+            f"the inputs of {_name(model)} disagree on the batch in dim 0 ({found}); give the same number of samples "
+            "in each"
+        )
+    if sizes[0] < 2:
+        raise ValueError(
+            f"the example batch of {_name(model)} is of size {sizes[0]}, which torch.export makes static; give at "
+            "least 2 samples"
+        )
+
+
+def _dynamic_shapes(model: nn.Module, call: _Call, dynamic: Dynamic) -> tuple[dict[int, Any], ...]:
+    unknown = [n for n in dynamic if n not in call.names]
+    if unknown:
+        raise ValueError(
+            f'dynamic names "{unknown[0]}", which is no input of {_name(model)}; name one of {", ".join(call.names)}'
+        )
+    dims: dict[str, Any] = {"batch": Dim("batch")}
+    shapes = []
+    for name, tensor in zip(call.names, call.tensors, strict=True):
+        shape = {0: dims["batch"]}
+        for index, dim in dynamic.get(name, {}).items():
+            if not 0 < index < tensor.ndim:
+                raise ValueError(
+                    f"dynamic dim {index} of input {name} of {_name(model)} is not in 1..{tensor.ndim - 1}; dim 0 is "
+                    "the batch and symbolic anyway"
+                )
+            shape[index] = dims.setdefault(dim, Dim(dim, min=3)) if isinstance(dim, str) else dim
+        shapes.append(shape)
+    return tuple(shapes)
+
+
+def _check_symbolic(
+    model: nn.Module, program: ExportedProgram, call: _Call, shapes: tuple[dict[int, Any], ...]
+) -> None:
+    values = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"}
+    for given, placeholder, shape in zip(call.names, program.graph_signature.user_inputs, shapes, strict=True):
+        for index, dim in shape.items():
+            if not isinstance(values[placeholder].shape[index], torch.SymInt):
+                raise ValueError(
+                    f"dim {index} ({dim.__name__}) of input {given} of {_name(model)} became static "
+                    f"({values[placeholder].shape[index]}); take the size from the tensor and use no number for it"
+                )
+
+
+def _reached_parameters(model: nn.Module, loss: torch.Tensor) -> set[str]:
+    """Walks the autograd graph that tracing built; refuses backwards that an archive cannot hold."""
+    names: dict[int, str] = {id(p): n for n, p in model.named_parameters()}
+    reached: set[str] = set()
+    seen: set[Any] = set()
+    pending = [loss.grad_fn]
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            raise ValueError(_own_backward(model, node))
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) in names:
+            reached.add(names[id(variable)])
+        pending += [edge for edge, _ in node.next_functions]
+    return reached
+
+
+def _own_backward(model: nn.Module, node: Any) -> str:
+    function = type(node).__name__.removesuffix("Backward")
+    if function != "CheckpointFunction":
+        return (
+            f"{_name(model)} uses the autograd function {function}, whose own backward an archive does not hold; write "
+            "it with plain operators and detach()"
+        )
+    run = getattr(node, "run_function", None)
+    while hasattr(run, "func"):
+        run = run.func
+    run = getattr(run, "__self__", run)
+    name = next((n for n, m in model.named_modules() if m is run), "")
+    where = f'"{name}" ({_name(run)}) of {_name(model)}' if name else _name(model)
+    return (
+        f"re-entrant checkpointing of {where} loses its gradients in the archive; checkpoint with use_reentrant=False"
+    )
+
+
+def _check_gradients(model: nn.Module, program: ExportedProgram, reached: set[str]) -> None:
+    trainable = {n for n, p in model.named_parameters() if p.requires_grad}
+    if not trainable:
+        raise ValueError(
+            f"every parameter of {_name(model)} has requires_grad=False and nothing would train; set it on those "
+            "to train"
+        )
+    if not reached & trainable:
+        raise ValueError(
+            f"the loss of {_name(model)} reaches no parameter, so nothing would train; look for detach(), no_grad() or "
+            "integer outputs between the parameters and the loss"
+        )
+    lost = sorted(reached - _reached_in_graph(model, program))
+    if lost:
+        raise ValueError(
+            f"the gradient of {lost[0]} of {_name(model)} is lost in the archive; look for re-entrant checkpointing "
+            "(use_reentrant=False) or no_grad() on its way to the loss"
+        )
+
+
+def _reached_in_graph(model: nn.Module, program: ExportedProgram) -> set[str]:
+    """Parameters with a path to the loss outside no_grad regions: all that train, and some (detached) that do not."""
+    first_names = {i: n for n, i in reversed([(n, id(p)) for n, p in _all_parameters(model)])}
+    objects = {n: id(p) for n, p in _all_parameters(model)}
+    loss = next(n for n in program.graph.nodes if n.op == "output").args[0][0]
+    writes = [n for n in program.graph.nodes if getattr(getattr(n.target, "_schema", None), "is_mutable", False)]
+    seen: set[torch.fx.Node] = set()
+    pending = [loss, *writes]  # what is written in place may be read later through any view
+    while pending:
+        node = pending.pop()
+        is_no_grad = getattr(node.target, "__name__", "") == "wrap_with_set_grad_enabled" and node.args[0] is False
+        if node not in seen and not is_no_grad:
+            seen.add(node)
+            pending += node.all_input_nodes
+    nodes = program.graph_signature.inputs_to_parameters
+    return {first_names[objects[nodes[n.name]]] for n in seen if n.name in nodes}
+
+
+# --- the archive -------------------------------------------------------------------------------------------------
+
+
+def _strip(program: ExportedProgram) -> None:
+    """Drops metadata that only serves debugging of torch.export; it is 16 to 40 % of the file."""
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                for key in ("stack_trace", "from_node", "torch_fn"):
+                    node.meta.pop(key, None)
+
+
+def _manifest(model: nn.Module, program: ExportedProgram, call: _Call, loss: Loss) -> dict[str, Any]:
+    ties: dict[Any, list[str]] = {}
+    for name, tensor in _all_parameters(model):
+        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        ties.setdefault(key, []).append(name)
+    if isinstance(loss, str) or loss is None:
+        loss_name = loss
+    else:
+        loss_name = getattr(loss, "__qualname__", type(loss).__qualname__)
+    inputs = zip(program.graph_signature.user_inputs, call.roles, strict=True)
+    return {
+        "format_version": FORMAT_VERSION,
+        "trireme_version": trireme.__version__,
+        "torch_version": torch.__version__,
+        "model": f"{type(model).__module__}.{type(model).__qualname__}",
+        "loss": loss_name,
+        "inputs": [{"name": name, "role": role} for name, role in inputs],
+        "buffers": [{"name": n, "role": "buffer"} for n in program.graph_signature.buffers],
+        "ties": [names for names in ties.values() if len(names) > 1],
+    }
+
+
+def _save(program: ExportedProgram, path: Path, manifest: dict[str, Any]) -> None:
+    """The archive appears whole or not at all: it is written beside `path` and renamed."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as directory:
+        draft = Path(directory) / path.name
+        torch.export.save(program, draft, extra_files={"trireme.json": json.dumps(manifest, indent=1)})
+        with open(draft, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The user's module inside what torch.compile and data-parallel training put around it."""
+    while True:
+        if isinstance(model, torch._dynamo.OptimizedModule):
+            model = model._orig_mod
+        elif isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        else:
+            return model
+
+
+def _all_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return list(model.named_parameters(remove_duplicate=False))
+
+
+def _name(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    """The shape as the example batch has it, symbolic dims too."""
+    sizes = [str(s.node.hint if isinstance(s, torch.SymInt) else s) for s in tensor.shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"

@@ -368,6 +368,12 @@ def _step(model: nn.Module, call: _Call, loss: Loss, flat: Sequence[torch.Tensor
     output = model._call_impl(*args, **kwargs)  # with the model's own hooks, without a second entry in the module stack
     if loss is None:
         value, items = _result(model, output, "the output")
+        if items is None and any(n == "labels" and t.ndim > 1 for n, t in zip(call.names, call.tensors, strict=True)):
+            warnings.warn(
+                f"{_name(model)} returns a mean loss without its number of items, so each sample counts as one whatever its "
+                "labels ignore; pass a loss by name to count labels",
+                stacklevel=2,
+            )
     elif isinstance(loss, str):
         value, items = NAMED_LOSSES[loss](_logits(model, output, loss), *loss_args, **loss_kwargs)
     else:
@@ -656,7 +662,8 @@ def _own_backward(model: nn.Module, node: Any) -> str:
     while hasattr(run, "func"):
         run = run.func
     run = getattr(run, "__self__", run)
-    name = next((n for n, m in model.named_modules() if m is run), "")
+    state = getattr(run, "__dict__", None)  # torch's proxies of a module share its __dict__
+    name = next((n for n, m in model.named_modules() if m.__dict__ is state), "")
     where = f'"{name}" ({_name(run)}) of {_name(model)}' if name else _name(model)
     return (
         f"re-entrant checkpointing of {where} loses its gradients in the archive; checkpoint with use_reentrant=False"

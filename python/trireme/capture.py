@@ -13,6 +13,7 @@ What would train wrongly without a word is a ValueError of one sentence: the mod
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import json
 import keyword
@@ -370,8 +371,8 @@ def _step(model: nn.Module, call: _Call, loss: Loss, flat: Sequence[torch.Tensor
         value, items = _result(model, output, "the output")
         if items is None and any(n == "labels" and t.ndim > 1 for n, t in zip(call.names, call.tensors, strict=True)):
             warnings.warn(
-                f"{_name(model)} returns a mean loss without its number of items, so each sample counts as one whatever its "
-                "labels ignore; pass a loss by name to count labels",
+                f"{_name(model)} returns a mean loss without its number of items, so each sample counts as one "
+                "whatever its labels ignore; pass a loss by name to count labels",
                 stacklevel=2,
             )
     elif isinstance(loss, str):
@@ -658,13 +659,13 @@ def _own_backward(model: nn.Module, node: Any) -> str:
             f"{_name(model)} uses the autograd function {function}, whose own backward an archive does not hold; write "
             "it with plain operators and detach()"
         )
-    run = getattr(node, "run_function", None)
-    while hasattr(run, "func"):
-        run = run.func
-    run = getattr(run, "__self__", run)
-    state = getattr(run, "__dict__", None)  # torch's proxies of a module share its __dict__
-    name = next((n for n, m in model.named_modules() if m.__dict__ is state), "")
-    where = f'"{name}" ({_name(run)}) of {_name(model)}' if name else _name(model)
+    run: Any = getattr(node, "run_function", None)
+    involved = [run, getattr(run, "__self__", None)]  # the module, a method of it, or a partial of either
+    if isinstance(run, functools.partial):
+        involved += [run.func, getattr(run.func, "__self__", None), *run.args]
+    states = [vars(m) for m in involved if isinstance(m, nn.Module)]  # torch's proxies of a module share its __dict__
+    module = next(((n, m) for n, m in model.named_modules() for s in states if vars(m) is s), None)
+    where = f'"{module[0]}" ({_name(module[1])}) of {_name(model)}' if module else _name(model)
     return (
         f"re-entrant checkpointing of {where} loses its gradients in the archive; checkpoint with use_reentrant=False"
     )

@@ -13,9 +13,9 @@ What would train wrongly without a word is a ValueError of one sentence: the mod
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import json
-import keyword
 import os
 import re
 import sys
@@ -35,6 +35,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 import trireme
+from trireme.batch import identifier, split_batch
 
 FORMAT_VERSION = 1
 IGNORE_INDEX = -100
@@ -111,20 +112,9 @@ class _Slot:
 
 
 def _describe(model: nn.Module, batch: Any, loss: Loss) -> _Call:
-    named = isinstance(loss, str)
-    if isinstance(batch, Mapping):
-        args: dict[str, Any] = {}
-        split = _split_named_dict if named else _split_dict
-        kwargs, loss_args, loss_kwargs = split(model, dict(batch), loss)
-    else:
-        entries = [batch] if isinstance(batch, torch.Tensor) else list(batch)
-        split_tuple = _split_named_tuple if named else _split_tuple
-        inputs, targets = split_tuple(model, entries, loss)
-        args = dict(zip(_parameter_names(model.forward, len(inputs), "input"), inputs, strict=True))
-        kwargs, loss_kwargs = {}, {}
-        loss_args = dict(zip(_target_names(loss, len(targets)), targets, strict=True))
-        if loss == "causal-lm" and not targets:
-            loss_args = dict(list(args.items())[:1])
+    entries = batch if isinstance(batch, Mapping) else [batch] if isinstance(batch, torch.Tensor) else list(batch)
+    function = loss.forward if isinstance(loss, nn.Module) else loss
+    given = split_batch(_name(model), model.forward, entries, function)
 
     call = _Call()
     taken: dict[tuple[str, int], _Slot] = {}
@@ -133,7 +123,7 @@ def _describe(model: nn.Module, batch: Any, loss: Loss) -> _Call:
         def slot(leaf_path: tuple[Any, ...], leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
-            full = _identifier("_".join([name, *(str(getattr(k, "key", getattr(k, "idx", k))) for k in leaf_path)]))
+            full = identifier("_".join([name, *(str(getattr(k, "key", getattr(k, "idx", k))) for k in leaf_path)]))
             if (full, id(leaf)) in taken:  # the loss reads an input of the model
                 return taken[full, id(leaf)]
             unique = full if full not in call.names else f"{full}_{role}"
@@ -145,133 +135,17 @@ def _describe(model: nn.Module, batch: Any, loss: Loss) -> _Call:
         return pytree.tree_map_with_path(slot, value)
 
     call.structure = (
-        [slots("input", n, v) for n, v in args.items()],
-        {n: slots("input", n, v) for n, v in kwargs.items()},
-        [slots("target", n, v) for n, v in loss_args.items()],
-        {n: slots("target", n, v) for n, v in loss_kwargs.items()},
+        [slots("input", n, v) for n, v in given.args.items()],
+        {n: slots("input", n, v) for n, v in given.kwargs.items()},
+        [slots("target", n, v) for n, v in given.loss_args.items()],
+        {n: slots("target", n, v) for n, v in given.loss_kwargs.items()},
     )
-    if loss == "seq2seq-lm" and "decoder_input_ids" not in kwargs and not _makes_decoder_inputs(model):
+    if loss == "seq2seq-lm" and "decoder_input_ids" not in given.kwargs and not _makes_decoder_inputs(model):
         raise ValueError(
             f'{_name(model)} cannot make decoder inputs from labels, which loss="seq2seq-lm" needs; give the example '
             'batch as a dict with "decoder_input_ids"'
         )
     return call
-
-
-def _split_tuple(model: nn.Module, entries: list[Any], loss: Any) -> tuple[list[Any], list[Any]]:
-    if loss is None:
-        return entries, []
-    least, most = _arity(loss.forward if isinstance(loss, nn.Module) else loss)
-    least, most = max(least - 1, 1), most if most == sys.maxsize else max(most - 1, 1)
-    fewest_inputs, most_inputs = _arity(model.forward)
-    fits = [n for n in range(least, len(entries)) if n <= most and fewest_inputs <= len(entries) - n <= most_inputs]
-    if not fits:
-        raise ValueError(
-            f"the example batch of {_name(model)} has {_entries(len(entries))}, of which forward takes "
-            f"{_range(fewest_inputs, most_inputs)} and the loss {_range(least, most)}; give the inputs first and the "
-            "targets last"
-        )
-    if len(fits) > 1 and most == sys.maxsize:
-        raise ValueError(
-            f"cannot tell how many of the {len(entries)} entries of the example batch of {_name(model)} are targets; "
-            "give the loss one named parameter for each target"
-        )
-    return entries[: -fits[0]], entries[-fits[0] :]
-
-
-def _split_dict(model: nn.Module, batch: dict[str, Any], loss: Any) -> tuple[dict, dict, dict]:
-    if loss is None:
-        return batch, {}, {}
-    wanted = list(_positional(loss.forward if isinstance(loss, nn.Module) else loss))[1:]
-    accepted = _positional(model.forward, keyword_only=True)
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(model.forward).parameters.values())
-    targets = {k: v for k, v in batch.items() if k in wanted or not (k in accepted or open_ended)}
-    inputs = {k: v for k, v in batch.items() if k not in targets or (k in accepted and k != "labels")}
-    if not targets:
-        raise ValueError(
-            f"the example batch of {_name(model)} has no target for the loss; name its keys like the loss's parameters "
-            f"({', '.join(wanted)})"
-        )
-    by_name = all(k in wanted for k in targets)
-    return (inputs, {}, targets) if by_name else (inputs, targets, {})
-
-
-def _split_named_tuple(model: nn.Module, entries: list[Any], loss: Any) -> tuple[list[Any], list[Any]]:
-    if loss == "causal-lm":
-        if len(entries) > 2:
-            raise ValueError(
-                f'the example batch of {_name(model)} has {_entries(len(entries))} and loss="causal-lm" takes '
-                "(inputs,) or (inputs, labels); give further inputs in a dict"
-            )
-        return entries[:1], entries[1:]
-    if len(entries) < 2:
-        raise ValueError(_no_labels(model, loss))
-    return entries[:-1], entries[-1:]
-
-
-def _split_named_dict(model: nn.Module, batch: dict[str, Any], loss: Any) -> tuple[dict, dict, dict]:
-    labels = batch.pop("labels", None)
-    if labels is not None:
-        return batch, {"labels": labels}, {}
-    if loss != "causal-lm":
-        raise ValueError(_no_labels(model, loss))
-    first = "input_ids" if "input_ids" in batch else next(iter(batch))
-    mask = {"attention_mask": batch["attention_mask"]} if batch.get("attention_mask") is not None else {}
-    return batch, {first: batch[first]}, mask
-
-
-def _no_labels(model: nn.Module, loss: str) -> str:
-    return (
-        f'the example batch of {_name(model)} has no labels, which loss="{loss}" needs; give them under the key '
-        '"labels" of a dict or as the last entry of a tuple'
-    )
-
-
-def _positional(function: Callable[..., Any], keyword_only: bool = False) -> dict[str, inspect.Parameter]:
-    kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    kinds |= {inspect.Parameter.KEYWORD_ONLY} if keyword_only else set()
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:  # a builtin without a signature
-        parameters = inspect.signature(lambda output, target: None).parameters
-    return {n: p for n, p in parameters.items() if p.kind in kinds}
-
-
-def _arity(function: Callable[..., Any]) -> tuple[int, int]:
-    """The fewest and the most positional arguments that `function` takes."""
-    positional = _positional(function).values()
-    required = sum(p.default is p.empty for p in positional)
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:
-        parameters = positional
-    is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    return required, sys.maxsize if is_open else len(positional)
-
-
-def _parameter_names(function: Callable[..., Any], count: int, fallback: str) -> list[str]:
-    names = list(_positional(function))[:count]
-    return names + [f"{fallback}_{i}" for i in range(len(names), count)]
-
-
-def _target_names(loss: Loss, count: int) -> list[str]:
-    if callable(loss):
-        function = loss.forward if isinstance(loss, nn.Module) else loss
-        return _parameter_names(function, count + 1, "target")[1:]
-    return ["labels"] * count
-
-
-def _identifier(text: str) -> str:
-    text = re.sub(r"\W", "_", text).lower()
-    return f"{text}_" if keyword.iskeyword(text) else text if text[:1].isalpha() else f"input_{text}"
-
-
-def _entries(count: int) -> str:
-    return f"{count} entr{'y' if count == 1 else 'ies'}"
-
-
-def _range(least: int, most: int) -> str:
-    return f"{least}" if least == most else f"{least} or more" if most == sys.maxsize else f"{least} to {most}"
 
 
 # --- the loss ----------------------------------------------------------------------------------------------------
@@ -368,6 +242,12 @@ def _step(model: nn.Module, call: _Call, loss: Loss, flat: Sequence[torch.Tensor
     output = model._call_impl(*args, **kwargs)  # with the model's own hooks, without a second entry in the module stack
     if loss is None:
         value, items = _result(model, output, "the output")
+        if items is None and any(n == "labels" and t.ndim > 1 for n, t in zip(call.names, call.tensors, strict=True)):
+            warnings.warn(
+                f"{_name(model)} returns a mean loss without its number of items, so each sample counts as one "
+                "whatever its labels ignore; pass a loss by name to count labels",
+                stacklevel=2,
+            )
     elif isinstance(loss, str):
         value, items = NAMED_LOSSES[loss](_logits(model, output, loss), *loss_args, **loss_kwargs)
     else:
@@ -652,12 +532,13 @@ def _own_backward(model: nn.Module, node: Any) -> str:
             f"{_name(model)} uses the autograd function {function}, whose own backward an archive does not hold; write "
             "it with plain operators and detach()"
         )
-    run = getattr(node, "run_function", None)
-    while hasattr(run, "func"):
-        run = run.func
-    run = getattr(run, "__self__", run)
-    name = next((n for n, m in model.named_modules() if m is run), "")
-    where = f'"{name}" ({_name(run)}) of {_name(model)}' if name else _name(model)
+    run: Any = getattr(node, "run_function", None)
+    involved = [run, getattr(run, "__self__", None)]  # the module, a method of it, or a partial of either
+    if isinstance(run, functools.partial):
+        involved += [run.func, getattr(run.func, "__self__", None), *run.args]
+    states = [vars(m) for m in involved if isinstance(m, nn.Module)]  # torch's proxies of a module share its __dict__
+    module = next(((n, m) for n, m in model.named_modules() for s in states if vars(m) is s), None)
+    where = f'"{module[0]}" ({_name(module[1])}) of {_name(model)}' if module else _name(model)
     return (
         f"re-entrant checkpointing of {where} loses its gradients in the archive; checkpoint with use_reentrant=False"
     )

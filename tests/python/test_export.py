@@ -286,6 +286,17 @@ def test_models_that_return_their_loss(tmp_path, kind):
     assert run(tmp_path / "a.pt2", torch.randn(4, 4), y)[1] == (3 if kind == "pair" else 4)
 
 
+def test_a_mean_over_labels_without_their_number_is_warned_of(tmp_path):
+    rows = {k: v[:3] for k, v in models.rows("gpt2", "f32").items()}
+    with pytest.warns(UserWarning) as caught:
+        trireme.export(models.build("gpt2", "f32"), rows, tmp_path / "a.pt2")
+    assert (
+        "GPT2LMHeadModel returns a mean loss without its number of items, so each sample counts as one whatever its labels "
+        "ignore; pass a loss by name to count labels"
+    ) in [str(w.message) for w in caught]
+    assert run(tmp_path / "a.pt2", *rows.values())[1] == 3
+
+
 def test_causal_lm_shifts_the_inputs(tmp_path):
     model, ids = Tagger(), tokens(3, 6)
     trireme.export(model, ids[:2], tmp_path / "a.pt2", loss="causal-lm")
@@ -558,6 +569,17 @@ def test_reentrant_checkpointing(tmp_path):
         "(use_reentrant=False) or no_grad() on its way to the loss"
     )
     trireme.export(Checkpointed(False), batch, tmp_path / "a.pt2", loss=F.cross_entropy)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_reentrant_checkpointing_of_transformers(tmp_path):
+    model = models.build("llama", "f32")
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+    ids = models.rows("llama", "f32")["input_ids"][:2]
+    assert refusal(tmp_path, model, ids, loss="causal-lm") == (
+        're-entrant checkpointing of "model.layers.3" (LlamaDecoderLayer) of LlamaForCausalLM loses its gradients in the '
+        "archive; checkpoint with use_reentrant=False"
+    )
 
 
 def test_own_backward(tmp_path):

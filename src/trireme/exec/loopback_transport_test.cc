@@ -2,6 +2,8 @@
 
 #include <latch>
 
+#include <time.h>
+
 #include <gtest/gtest.h>
 
 #include "trireme/exec/run_ranks.h"
@@ -66,6 +68,33 @@ TEST(Loopback, ShutdownFailsEveryWaitAndEverythingAfterIt) {
   EXPECT_EQ(message_of(ranks[0]->wait(done_receive)), "rank 2 died");
   EXPECT_EQ(message_of(ranks[0]->post_send(1, 0, bytes_of(buffer))), "rank 2 died");
   EXPECT_EQ(message_of(ranks[0]->join("late", {0, 1})), "rank 2 died");
+}
+
+int64_t thread_cpu_us() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return int64_t{time.tv_sec} * 1000000 + time.tv_nsec / 1000;
+}
+
+TEST(Loopback, SleepsWhileItWaits) {
+  const auto ranks = make_ranks(make_loopback_network(2), 2);
+  const std::vector<Status> outcomes = run_ranks(2, [&](int32_t rank) -> Status {
+    std::vector<int32_t> buffer(1);
+    const int64_t start_us = thread_cpu_us();
+    if (rank == 1) {
+      // The other rank waits for this one, which is busy for 40 ms.
+      while (thread_cpu_us() - start_us < 40000) {
+      }
+      TRIREME_TRY(const Ticket send, ranks[1]->post_send(0, 0, bytes_of(buffer)));
+      return ranks[1]->wait(send);
+    }
+    TRIREME_TRY(const Ticket receive, ranks[0]->post_receive(1, 0, bytes_of(buffer)));
+    Status status = ranks[0]->wait(receive);
+    // A wait that spins burns about as much as the other rank; asleep it is some 50 us.
+    EXPECT_LT(thread_cpu_us() - start_us, 10000);
+    return status;
+  });
+  for (const Status& outcome : outcomes) EXPECT_EQ(message_of(outcome), "");
 }
 
 TEST(Loopback, TellsBothSizesOfATransferThatDoesNotFit) {

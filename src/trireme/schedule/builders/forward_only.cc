@@ -2,7 +2,9 @@
 //
 // 3 stages, 4 micro-batches:
 //
-// (drawing)
+//   rank 0 | F0 F1 F2 F3
+//   rank 1 | .  F0 F1 F2 F3
+//   rank 2 | .  .  F0 F1 F2 F3
 #include "trireme/schedule/builders/orders.h"
 
 namespace trireme {

@@ -4,7 +4,9 @@
 //
 // 3 stages, 4 micro-batches:
 //
-// (drawing)
+//   rank 0 | F0 F1 F2 F3 .  .  .  .  .  .  B0 -- B1 -- B2 -- B3 --
+//   rank 1 | .  F0 F1 F2 F3 .  .  .  B0 -- B1 -- B2 -- B3 --
+//   rank 2 | .  .  F0 F1 F2 F3 B0 -- B1 -- B2 -- B3 --
 #include "trireme/schedule/builders/orders.h"
 
 namespace trireme {

@@ -4,7 +4,9 @@
 //
 // 3 stages, 4 micro-batches:
 //
-// (drawing)
+//   rank 0 | F0 F1 F2 .  .  .  .  B0 -- F3 B1 -- .  B2 -- .  B3 --
+//   rank 1 | .  F0 F1 .  .  B0 -- F2 B1 -- F3 B2 -- .  B3 --
+//   rank 2 | .  .  F0 B0 -- F1 B1 -- F2 B2 -- F3 B3 --
 #include <algorithm>
 
 #include "trireme/schedule/builders/orders.h"

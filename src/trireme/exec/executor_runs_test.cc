@@ -1,0 +1,264 @@
+// Whole runs: every schedule of a grid, over transports that block, and that fail.
+#include <algorithm>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "trireme/exec/executor.h"
+#include "trireme/exec/run_schedule.h"
+#include "trireme/schedule/builders.h"
+#include "trireme/schedule/verify.h"
+
+namespace trireme {
+namespace {
+
+// Passes every call on.
+class ForwardingTransport : public Transport {
+ public:
+  explicit ForwardingTransport(Transport& inner) : inner_(inner) {}
+  Result<CommunicatorId> join(const std::string& name, std::vector<int32_t> members) override {
+    return inner_.join(name, std::move(members));
+  }
+  Result<Ticket> post_send(int32_t peer, int32_t tag, std::span<const std::byte> bytes) override {
+    return inner_.post_send(peer, tag, bytes);
+  }
+  Result<Ticket> post_receive(int32_t peer, int32_t tag, std::span<std::byte> bytes) override {
+    return inner_.post_receive(peer, tag, bytes);
+  }
+  Result<Ticket> post_all_reduce(CommunicatorId communicator, DType dtype,
+                                 std::span<std::byte> bytes) override {
+    return inner_.post_all_reduce(communicator, dtype, bytes);
+  }
+  Status wait(Ticket ticket) override { return inner_.wait(ticket); }
+
+ private:
+  Transport& inner_;
+};
+
+// A send blocks until its receive is posted: the harshest transport that the verifier allows for.
+class BlockingTransport : public ForwardingTransport {
+ public:
+  using ForwardingTransport::ForwardingTransport;
+  Result<Ticket> post_send(int32_t peer, int32_t tag, std::span<const std::byte> bytes) override {
+    TRIREME_TRY(const Ticket ticket, ForwardingTransport::post_send(peer, tag, bytes));
+    TRIREME_TRY(ForwardingTransport::wait(ticket));
+    done_.insert(ticket);
+    return ticket;
+  }
+  Status wait(Ticket ticket) override {
+    return done_.erase(ticket) == 1 ? Status() : ForwardingTransport::wait(ticket);
+  }
+
+ private:
+  std::set<Ticket> done_;
+};
+
+// Fails at call `num_calls` and at all after it.
+class FailingTransport : public ForwardingTransport {
+ public:
+  // Counts the calls that are passed on in `num_passed`, which outlives it.
+  FailingTransport(Transport& inner, int64_t num_calls, int64_t& num_passed)
+      : ForwardingTransport(inner), num_calls_(num_calls), num_passed_(num_passed) {}
+  Result<Ticket> post_send(int32_t peer, int32_t tag, std::span<const std::byte> bytes) override {
+    TRIREME_TRY(pass());
+    return ForwardingTransport::post_send(peer, tag, bytes);
+  }
+  Result<Ticket> post_receive(int32_t peer, int32_t tag, std::span<std::byte> bytes) override {
+    TRIREME_TRY(pass());
+    return ForwardingTransport::post_receive(peer, tag, bytes);
+  }
+  Result<Ticket> post_all_reduce(CommunicatorId communicator, DType dtype,
+                                 std::span<std::byte> bytes) override {
+    TRIREME_TRY(pass());
+    return ForwardingTransport::post_all_reduce(communicator, dtype, bytes);
+  }
+  Status wait(Ticket ticket) override {
+    TRIREME_TRY(pass());
+    return ForwardingTransport::wait(ticket);
+  }
+
+ private:
+  Status pass() {
+    if (num_passed_ == num_calls_) return Error{"the cable was cut"};
+    ++num_passed_;
+    return Status();
+  }
+  int64_t num_calls_;
+  int64_t& num_passed_;
+};
+
+std::unique_ptr<Transport> make_blocking(int32_t /*rank*/, Transport& inner) {
+  return std::make_unique<BlockingTransport>(inner);
+}
+
+// Everything but the calls for messages, which the look-ahead moves.
+std::vector<std::string> expected_calls(const std::vector<Action>& actions, int32_t num_steps) {
+  std::vector<std::string> calls;
+  for (int32_t step = 0; step < num_steps; ++step) {
+    for (const Action& action : actions) {
+      if (is_send(action.kind)) continue;
+      calls.push_back(is_compute(action.kind) ? to_text(action) : "complete " + to_text(action));
+    }
+  }
+  return calls;
+}
+
+// The run succeeds, and the kernels see the actions of the list in its order.
+void expect_runs(const Schedule& schedule, const RunOptions& options) {
+  const RunOutcome outcome = run_schedule(schedule, options);
+  for (size_t rank = 0; rank < outcome.ranks.size(); ++rank) {
+    ASSERT_TRUE(outcome.ranks[rank].ok())
+        << to_text(schedule) << "rank " << rank << ": " << outcome.ranks[rank].error().message;
+    std::vector<std::string> calls = outcome.calls[rank];
+    std::erase_if(calls, [](const std::string& call) { return call.starts_with("message"); });
+    ASSERT_EQ(calls, expected_calls(schedule.ranks[rank], options.num_steps)) << to_text(schedule);
+  }
+}
+
+std::vector<Schedule> grid() {
+  std::vector<Schedule> schedules;
+  for (const ScheduleBuilder& builder : schedule_builders()) {
+    for (int32_t num_stages : {1, 2, 3, 4}) {
+      for (const std::vector<int32_t>& counts :
+           {std::vector<int32_t>{1}, {5}, {3, 3}, {4, 1}, {2, 0}}) {
+        ScheduleOptions options{
+            .num_stages = num_stages, .num_micro_batches = counts, .clips_norm = true};
+        if (num_stages > 1) options.tied_groups = {{0, num_stages - 1}};
+        if (num_stages > 2) options.tied_groups.push_back({1, 2});
+        if (counts.size() > 1) options.num_buckets.assign(static_cast<size_t>(num_stages), 2);
+        schedules.push_back(build_schedule(builder.name, options).value());
+      }
+    }
+  }
+  return schedules;
+}
+
+TEST(ExecutorRuns, MoveEveryMessageOfEverySchedule) {
+  for (const Schedule& schedule : grid()) expect_runs(schedule, {});
+}
+
+TEST(ExecutorRuns, EndAlsoWhereSendsBlockUntilTheirReceiveIsPosted) {
+  for (Schedule schedule : grid()) {
+    // The smallest look-ahead that the verifier accepts.
+    schedule.look_ahead = 0;
+    while (!verify_schedule(schedule).ok()) ++schedule.look_ahead;
+    expect_runs(schedule, {.num_steps = 2, .decorate = make_blocking});
+  }
+}
+
+TEST(ExecutorRuns, TakeChunksThatGoRoundTheStages) {
+  const Schedule schedule =
+      parse_schedule(
+          "schedule interleaved stages=2 chunks=2 micro-batches=2 look-ahead=2\n"
+          "rank 0: F0 SA0 F1 SA1 RA0.1 F0.1 SA0.1 RA1.1 F1.1 SA1.1 RG0.1 B0.1 SG0.1 RG1.1 B1.1 "
+          "SG1.1 RG0 B0 RG1 B1 SC0 U\n"
+          "rank 1: RA0 F0 SA0 RA1 F1 SA1 RA0.1 F0.1 B0.1 SG0.1 RA1.1 F1.1 B1.1 SG1.1 RG0 B0 SG0 "
+          "RG1 B1 SG1 SC0 U\n")
+          .value();
+  ASSERT_TRUE(verify_schedule(schedule).ok()) << verify_schedule(schedule).error().message;
+  expect_runs(schedule, {});
+  expect_runs(schedule, {.num_steps = 1, .decorate = make_blocking});
+}
+
+// Swaps any two neighbours of a rank's list; what the verifier still accepts must run, whatever the
+// look-ahead.
+TEST(ExecutorRuns, EndWhateverOrderTheVerifierAccepts) {
+  Schedule good =
+      build_schedule(
+          "1f1b",
+          {.num_stages = 3, .num_micro_batches = {3}, .tied_groups = {{0, 2}}, .clips_norm = true})
+          .value();
+  int32_t num_accepted = 0;
+  for (int32_t look_ahead : {0, 1, 3}) {
+    good.look_ahead = look_ahead;
+    for (size_t rank = 0; rank < good.ranks.size(); ++rank) {
+      for (size_t position = 1; position < good.ranks[rank].size(); ++position) {
+        Schedule schedule = good;
+        std::swap(schedule.ranks[rank][position - 1], schedule.ranks[rank][position]);
+        if (!verify_schedule(schedule).ok()) continue;
+        ++num_accepted;
+        expect_runs(schedule, {.num_steps = 1, .decorate = make_blocking});
+      }
+    }
+  }
+  EXPECT_GT(num_accepted, 20);
+}
+
+// Counts the sends that are posted and not waited for.
+class CountingTransport : public ForwardingTransport {
+ public:
+  // Keeps the largest count in `max_sends`, which outlives it.
+  CountingTransport(Transport& inner, size_t& max_sends)
+      : ForwardingTransport(inner), max_sends_(max_sends) {}
+  Result<Ticket> post_send(int32_t peer, int32_t tag, std::span<const std::byte> bytes) override {
+    TRIREME_TRY(const Ticket ticket, ForwardingTransport::post_send(peer, tag, bytes));
+    sends_.insert(ticket);
+    max_sends_ = std::max(max_sends_, sends_.size());
+    return ticket;
+  }
+  Status wait(Ticket ticket) override {
+    sends_.erase(ticket);
+    return ForwardingTransport::wait(ticket);
+  }
+
+ private:
+  std::set<Ticket> sends_;
+  size_t& max_sends_;
+};
+
+TEST(ExecutorRuns, KeepABoundedNumberOfSendsInFlight) {
+  const int32_t count = 3 * static_cast<int32_t>(kMaxSendsInFlight);
+  size_t max_sends = 0;
+  expect_runs(
+      build_schedule("forward-only", {.num_stages = 2, .num_micro_batches = {count}}).value(),
+      {.num_steps = 2, .decorate = [&](int32_t rank, Transport& inner) {
+         std::unique_ptr<Transport> transport;
+         if (rank == 0) transport = std::make_unique<CountingTransport>(inner, max_sends);
+         return transport;
+       }});
+  // Messages of the pattern kernels have 3 parts and 1 part in turn; one action is posted before
+  // the oldest is collected, and the first of 17 has 3 parts.
+  static_assert(kMaxSendsInFlight == 16);
+  EXPECT_EQ(max_sends, 9 * 3 + 8 * 1);
+}
+
+TEST(ExecutorRuns, EndOnEveryRankWhereverATransportFails) {
+  const Schedule schedule = build_schedule("1f1b", {.num_stages = 2,
+                                                    .num_micro_batches = {2, 1},
+                                                    .tied_groups = {{0, 1}},
+                                                    .num_buckets = {1, 1},
+                                                    .clips_norm = true})
+                                .value();
+  for (int32_t failing_rank = 0; failing_rank < 4; ++failing_rank) {
+    int64_t num_calls = 1 << 20;
+    int64_t num_passed = 0;
+    RunOptions options{.num_steps = 1, .decorate = [&](int32_t rank, Transport& inner) {
+                         std::unique_ptr<Transport> transport;
+                         if (rank == failing_rank) {
+                           transport =
+                               std::make_unique<FailingTransport>(inner, num_calls, num_passed);
+                         }
+                         return transport;
+                       }};
+    expect_runs(schedule, options);
+    const int64_t num_calls_of_a_step = num_passed;
+    EXPECT_GT(num_calls_of_a_step, 10);
+    // In the second step every rank needs the one that failed in the first.
+    options.num_steps = 2;
+    for (num_calls = 0; num_calls < num_calls_of_a_step; ++num_calls) {
+      num_passed = 0;
+      const RunOutcome outcome = run_schedule(schedule, options);
+      for (int32_t rank = 0; rank < 4; ++rank) {
+        const Status& status = outcome.ranks[static_cast<size_t>(rank)];
+        ASSERT_FALSE(status.ok()) << "rank " << rank << ", call " << num_calls;
+        const std::string cause = rank == failing_rank ? ": the cable was cut" : " failed";
+        ASSERT_TRUE(status.error().message.ends_with(cause)) << status.error().message;
+        // "RA0 (activations ...): cause": the action comes first, and once.
+        ASSERT_EQ(std::ranges::count(status.error().message, ':'), 1) << status.error().message;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme

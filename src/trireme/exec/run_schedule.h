@@ -1,0 +1,31 @@
+// run_schedule: a whole run over pattern kernels and a loopback network, a thread a rank; for
+// tests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/exec/transport.h"
+#include "trireme/schedule/schedule.h"
+
+namespace trireme {
+
+struct RunOptions {
+  int32_t num_steps = 2;
+  // Puts a transport of the test before a rank's own, which outlives it.
+  std::function<std::unique_ptr<Transport>(int32_t rank, Transport& inner)> decorate = nullptr;
+};
+
+struct RunOutcome {
+  std::vector<Status> ranks;
+  std::vector<std::vector<std::string>> calls;  // of the kernels, by rank
+};
+
+// A rank that fails shuts the network down, as a worker does. REQUIRES: verified.
+[[nodiscard]] RunOutcome run_schedule(const Schedule& schedule, const RunOptions& options = {});
+
+}  // namespace trireme

@@ -1,0 +1,127 @@
+#include "trireme/plan/gradients.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/graph/cuts.h"
+#include "trireme/graph/op_rules.h"
+
+namespace trireme {
+
+std::vector<bool> gets_gradient(const Graph& graph) {
+  const std::vector<bool> carries = carries_gradient(graph);
+  const std::vector<ValueId> roots = alias_roots(graph);
+  // Memory that is written in place passes gradients between all values that share it.
+  std::vector<bool> is_written(graph.values.size(), false);
+  for (const Node& node : graph.nodes) {
+    for (ValueId id : written_values(node)) is_written[roots[id.value].value] = true;
+  }
+  std::vector<bool> is_needed(graph.values.size(), false);
+  std::vector<bool> is_memory_needed(graph.values.size(), false);
+  const auto need = [&](ValueId id) {
+    if (!carries[id.value]) return;
+    is_needed[id.value] = true;
+    if (is_written[roots[id.value].value]) is_memory_needed[roots[id.value].value] = true;
+  };
+  need(graph.loss);
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    const std::vector<ValueId> made = results(node);
+    const bool is_path = std::any_of(made.begin(), made.end(), [&](ValueId id) {
+      return carries[id.value] &&
+             (is_needed[id.value] || is_memory_needed[roots[id.value].value]);
+    });
+    if (!is_path) continue;
+    for (ValueId id : operands(node)) need(id);
+  }
+  std::vector<bool> result;
+  for (const GraphInput& input : graph.inputs) {
+    result.push_back(input.kind == GraphInput::Kind::kParameter && input.requires_grad &&
+                     is_needed[input.value.value]);
+  }
+  return result;
+}
+
+DType accumulator_dtype(DType parameter) {
+  return parameter == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+std::vector<GradientBucket> gradient_buckets(const Graph& graph, const Stage& stage,
+                                             int64_t bucket_bytes) {
+  const std::vector<bool> gets = gets_gradient(graph);
+  std::vector<GradientBucket> buckets;
+  int64_t filled = 0;
+  for (auto input = stage.inputs.rbegin(); input != stage.inputs.rend(); ++input) {
+    if (!gets[*input]) continue;
+    const TensorType& type = graph.values[graph.inputs[*input].value.value].type;
+    const DType dtype = accumulator_dtype(type.dtype);
+    const Result<std::vector<int64_t>> sizes = concrete_sizes(type.sizes, {});
+    TRIREME_CHECK(sizes.ok(), "a parameter has a symbolic size");
+    const auto bytes = static_cast<int64_t>(tensor_bytes(sizes.value(), dtype).value_or(0));
+    if (buckets.empty() || buckets.back().dtype != dtype || filled + bytes > bucket_bytes) {
+      buckets.push_back({.dtype = dtype, .inputs = {}});
+      filled = 0;
+    }
+    buckets.back().inputs.push_back(*input);
+    filled += bytes;
+  }
+  return buckets;
+}
+
+namespace {
+
+int32_t input_of(const Graph& graph, ValueId id) {
+  for (int32_t i = 0; i < static_cast<int32_t>(graph.inputs.size()); ++i) {
+    if (graph.inputs[i].value == id) return i;
+  }
+  return -1;
+}
+
+double momentum_of(const Node& node) {
+  const Argument* argument = find_argument(node, "momentum");
+  const auto* expression = argument == nullptr ? nullptr : std::get_if<SymExpr>(argument);
+  if (expression == nullptr) return 0.1;
+  return expression->kind == SymExpr::Kind::kFloat ? expression->number
+                                                   : static_cast<double>(expression->integer);
+}
+
+}  // namespace
+
+Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph, const Stage& stage,
+                                                 int32_t dp) {
+  const std::vector<ValueId> roots = alias_roots(graph);
+  std::vector<MovingBuffer> moving;
+  for (NodeId id : stage.nodes) {
+    const Node& node = graph.nodes[id.value];
+    for (ValueId written : written_values(node)) {
+      int32_t input = -1;
+      for (int32_t i = 0; i < static_cast<int32_t>(graph.inputs.size()); ++i) {
+        const bool is_buffer = graph.inputs[i].kind == GraphInput::Kind::kBuffer ||
+                               graph.inputs[i].kind == GraphInput::Kind::kConstant;
+        if (is_buffer && roots[graph.inputs[i].value.value] == roots[written.value]) input = i;
+      }
+      if (input < 0) continue;
+      const bool is_direct = input_of(graph, written) == input;
+      const bool is_batch_norm = base_name(node.op) == "batch_norm";
+      const std::string& name = graph.inputs[input].names[0];
+      const bool is_count = base_name(node.op) == "add_" && name.ends_with("num_batches_tracked");
+      const bool is_new = std::none_of(moving.begin(), moving.end(),
+                                       [&](const MovingBuffer& m) { return m.input == input; });
+      if (is_direct && (is_batch_norm || is_count) && is_new) {
+        moving.push_back({.input = input,
+                          .momentum = is_batch_norm ? momentum_of(node) : 0,
+                          .is_count = is_count});
+      } else if (dp > 1 && is_direct && is_count) {
+        continue;  // a module that runs twice counts twice
+      } else if (dp > 1) {
+        return Error{fmt::format(
+            "the forward pass changes buffer '{}' by {}, which replicas cannot combine; use --dp 1",
+            name, node.op)};
+      }
+    }
+  }
+  return moving;
+}
+
+}  // namespace trireme

@@ -1,0 +1,44 @@
+// Which parameters get a gradient, and in which buckets a stage reduces them over its replicas.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/graph/graph.h"
+#include "trireme/plan/partition.h"
+
+namespace trireme {
+
+// gets_gradient[i]: input i of the graph is a parameter from which a differentiable path leads to
+// the loss. The others have no gradient (torch's None), whatever the data.
+[[nodiscard]] std::vector<bool> gets_gradient(const Graph& graph);
+
+// Accumulators are 64-bit where the parameter is, else 32-bit.
+[[nodiscard]] DType accumulator_dtype(DType parameter);
+
+struct GradientBucket {
+  DType dtype = DType::kFloat32;        // of the accumulators
+  std::vector<int32_t> inputs;          // parameters, as indices into Graph::inputs
+};
+
+// The buckets of a stage: its parameters with a gradient in reverse order, since gradients come in
+// that order, cut at about `bucket_bytes`.
+[[nodiscard]] std::vector<GradientBucket> gradient_buckets(const Graph& graph, const Stage& stage,
+                                                           int64_t bucket_bytes = 25'000'000);
+
+// A moving average that batch_norm keeps in a buffer: x <- (1 - momentum) x + momentum s at every
+// micro-batch; or, with momentum 0, a count that grows by a fixed number.
+struct MovingBuffer {
+  int32_t input = 0;       // index into Graph::inputs
+  double momentum = 0;
+  bool is_count = false;
+};
+
+// The buffers that the forward pass of a stage changes. Error: a buffer changed in a way that
+// replicas cannot combine, by name; only raised when `dp` > 1.
+[[nodiscard]] Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph,
+                                                               const Stage& stage, int32_t dp);
+
+}  // namespace trireme

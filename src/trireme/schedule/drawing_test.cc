@@ -1,0 +1,73 @@
+#include "trireme/schedule/drawing.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "trireme/schedule/builders.h"
+
+namespace trireme {
+namespace {
+
+// The lines of the drawing in the comment at the top of a builder's file.
+std::string drawing_in(std::string_view file) {
+  const std::filesystem::path root =
+      std::filesystem::path(TRIREME_TEST_DATA).parent_path().parent_path();
+  std::ifstream input(root / "src/trireme/schedule/builders" / file);
+  const std::string prefix = "//   ";
+  std::string drawing;
+  for (std::string line; std::getline(input, line);) {
+    if (line.starts_with(prefix + "rank")) drawing += line.substr(prefix.size()) + "\n";
+  }
+  return drawing;
+}
+
+std::string drawn(std::string_view name, int32_t num_stages, std::vector<int32_t> counts) {
+  return draw(
+      build_schedule(name, {.num_stages = num_stages, .num_micro_batches = std::move(counts)})
+          .value());
+}
+
+TEST(Drawing, OfEveryBuilderIsTheOneAboveItsCode) {
+  EXPECT_EQ(drawn("gpipe", 3, {4}), drawing_in("gpipe.cc"));
+  EXPECT_EQ(drawn("1f1b", 3, {4}), drawing_in("one_f_one_b.cc"));
+  EXPECT_EQ(drawn("forward-only", 3, {4}), drawing_in("forward_only.cc"));
+}
+
+TEST(Drawing, OfOneFOneBOverTwoStages) {
+  EXPECT_EQ(drawn("1f1b", 2, {3}),
+            "rank 0 | F0 F1 .  .  B0 -- F2 B1 -- .  B2 --\n"
+            "rank 1 | .  F0 B0 -- F1 B1 -- F2 B2 --\n");
+}
+
+TEST(Drawing, WidensItsCellsAndItsRankNumbers) {
+  EXPECT_EQ(drawn("forward-only", 1, {11, 1, 0}),
+            "rank 0 | F0  F1  F2  F3  F4  F5  F6  F7  F8  F9  F10\n"
+            "rank 1 | F0\n"
+            "rank 2 |\n");
+  const std::string drawing = drawn("forward-only", 1, std::vector<int32_t>(11, 1));
+  EXPECT_TRUE(drawing.starts_with("rank  0 | F0\nrank  1 | F0\n")) << drawing;
+  EXPECT_TRUE(drawing.ends_with("rank 10 | F0\n")) << drawing;
+}
+
+TEST(Drawing, OfChunksShowsTheirNumbers) {
+  EXPECT_EQ(
+      draw(parse_schedule("schedule interleaved stages=2 chunks=2 micro-batches=1 evaluation\n"
+                          "rank 0: F0 SA0 RA0.1 F0.1 SA0.1 SC0\n"
+                          "rank 1: RA0 F0 SA0 RA0.1 F0.1 SC0\n")
+               .value()),
+      "rank 0 | F0   .    F0.1\n"
+      "rank 1 | .    F0   .    F0.1\n");
+}
+
+TEST(Drawing, TakesTheCellsOfTheFormula) {
+  // Both take (m + S - 1) x (1 forward + 2 backward) cells a lane; the first rank ends last.
+  for (std::string_view name : {"gpipe", "1f1b"}) {
+    const std::string first_line = drawn(name, 4, {8}).substr(0, drawn(name, 4, {8}).find('\n'));
+    EXPECT_EQ(first_line.size(), std::string("rank 0 | ").size() + (8 + 4 - 1) * 3 * 3 - 1);
+  }
+}
+
+}  // namespace
+}  // namespace trireme

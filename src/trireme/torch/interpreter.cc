@@ -1,0 +1,258 @@
+#include "trireme/torch/interpreter.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <fmt/format.h>
+
+#include "trireme/base/philox.h"
+#include "trireme/graph/op_rules.h"
+#include "trireme/torch/attention.h"
+#include "trireme/torch/dropout.h"
+#include "trireme/torch/guard.h"
+#include "trireme/torch/tensors.h"
+
+namespace trireme {
+
+struct Interpreter::Step {
+  NodeId node;
+  // A random node runs by our own counter-based kernel: no call then.
+  std::optional<OperatorCall> call;
+  std::vector<ValueId> dropped;  // values whose last use this is
+};
+
+namespace {
+
+// Grad mode and autocast as the region of a node wants them; restores what was found.
+class RegionSwitch {
+ public:
+  RegionSwitch(const Graph& graph, Mode mode)
+      : graph_(graph),
+        is_training_(mode == Mode::kTraining),
+        grad_before_(at::GradMode::is_enabled()),
+        autocast_before_(at::autocast::is_autocast_enabled(at::kCPU)),
+        dtype_before_(at::autocast::get_autocast_dtype(at::kCPU)) {
+    enter(RegionId(0));
+  }
+  ~RegionSwitch() {
+    leave_autocast();
+    at::GradMode::set_enabled(grad_before_);
+    at::autocast::set_autocast_enabled(at::kCPU, autocast_before_);
+    at::autocast::set_autocast_dtype(at::kCPU, dtype_before_);
+  }
+  RegionSwitch(const RegionSwitch&) = delete;
+  RegionSwitch& operator=(const RegionSwitch&) = delete;
+
+  void enter(RegionId region) {
+    if (region == current_) return;
+    current_ = region;
+    std::vector<RegionId> path;
+    for (RegionId r = region; r.value > 0; r = graph_.regions[r.value].parent) path.push_back(r);
+    bool is_grad_enabled = is_training_;
+    bool is_autocast_enabled = false;
+    at::ScalarType dtype = at::kBFloat16;
+    for (auto r = path.rbegin(); r != path.rend(); ++r) {
+      const Region& scope = graph_.regions[r->value];
+      if (scope.kind == Region::Kind::kGradMode) {
+        is_grad_enabled = scope.is_enabled && is_training_;
+      } else {
+        is_autocast_enabled = scope.is_enabled;
+        dtype = scalar_type(scope.autocast_dtype);
+      }
+    }
+    if (!is_autocast_enabled) leave_autocast();
+    at::GradMode::set_enabled(is_grad_enabled);
+    at::autocast::set_autocast_enabled(at::kCPU, is_autocast_enabled);
+    at::autocast::set_autocast_dtype(at::kCPU, dtype);
+    if (is_autocast_enabled && !is_inside_autocast_) {
+      at::autocast::increment_nesting();
+      is_inside_autocast_ = true;
+    }
+  }
+
+ private:
+  // The cache of cast weights lives as long as the outermost region, as in torch.
+  void leave_autocast() {
+    if (!is_inside_autocast_) return;
+    at::autocast::decrement_nesting();
+    at::autocast::clear_cache();
+    is_inside_autocast_ = false;
+  }
+
+  const Graph& graph_;
+  bool is_training_;
+  bool grad_before_;
+  bool autocast_before_;
+  at::ScalarType dtype_before_;
+  bool is_inside_autocast_ = false;
+  RegionId current_;
+};
+
+double number_of(const Node& node, std::string_view name, double otherwise) {
+  const Argument* argument = find_argument(node, name);
+  const auto* expression = argument == nullptr ? nullptr : std::get_if<SymExpr>(argument);
+  if (expression == nullptr) return otherwise;
+  const Result<SymValue> value = evaluate(*expression, {});
+  if (!value.ok()) return otherwise;
+  return std::holds_alternative<int64_t>(value.value())
+             ? static_cast<double>(std::get<int64_t>(value.value()))
+             : std::get<double>(value.value());
+}
+
+bool flag_of(const Node& node, std::string_view name) {
+  const Argument* argument = find_argument(node, name);
+  return argument != nullptr && std::holds_alternative<bool>(*argument) && std::get<bool>(*argument);
+}
+
+// The dim of a value whose size holds the batch; -1 when there is none.
+int64_t batch_dim(const Graph& graph, ValueId id) {
+  const std::optional<std::string> symbol = batch_symbol(graph);
+  if (!symbol.has_value()) return -1;
+  const std::vector<SymExpr>& sizes = graph.values[id.value].type.sizes;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    std::set<std::string> symbols;
+    collect_symbols(sizes[d], symbols);
+    if (symbols.contains(*symbol)) return static_cast<int64_t>(d);
+  }
+  return -1;
+}
+
+DropoutKey dropout_key(const Graph& graph, NodeId node, ValueId batch_like, const at::Tensor& x,
+                       const InterpreterRun& run) {
+  DropoutKey key = {.key = mix_bits(run.random_key, static_cast<uint64_t>(node.value)),
+                    .first_sample = run.first_sample,
+                    .batch_dim = batch_dim(graph, batch_like)};
+  if (key.batch_dim >= 0) {
+    key.rows_per_sample = run.num_samples == 0 ? 1 : x.size(key.batch_dim) / run.num_samples;
+  }
+  return key;
+}
+
+bool is_counter_based(const Node& node) {
+  const std::string_view name = base_name(node.op);
+  return name == "dropout" || name == "dropout_" || name == "scaled_dot_product_attention";
+}
+
+at::Tensor run_random(const Graph& graph, NodeId id, const std::vector<at::Tensor>& values,
+                      const InterpreterRun& run) {
+  const Node& node = graph.nodes[id.value];
+  const auto tensor = [&](std::string_view name) -> std::optional<at::Tensor> {
+    const Argument* argument = find_argument(node, name);
+    if (argument == nullptr || !std::holds_alternative<ValueId>(*argument)) return std::nullopt;
+    return values[std::get<ValueId>(*argument).value];
+  };
+  if (base_name(node.op) == "scaled_dot_product_attention") {
+    const at::Tensor q = *tensor("query");
+    AttentionOptions options = {.dropout_p = number_of(node, "dropout_p", 0),
+                                .is_causal = flag_of(node, "is_causal"),
+                                .scale = {},
+                                .enable_gqa = flag_of(node, "enable_gqa")};
+    const Argument* scale = find_argument(node, "scale");
+    if (scale != nullptr && std::holds_alternative<SymExpr>(*scale)) {
+      options.scale = number_of(node, "scale", 1);
+    }
+    const ValueId query = std::get<ValueId>(*find_argument(node, "query"));
+    return attention_with_dropout(q, *tensor("key"), *tensor("value"), tensor("attn_mask"), options,
+                                  dropout_key(graph, id, query, q, run));
+  }
+  const ValueId input = operands(node)[0];
+  const at::Tensor& x = values[input.value];
+  const at::Tensor dropped =
+      counter_dropout(x, number_of(node, "p", 0.5), dropout_key(graph, id, input, x, run));
+  if (base_name(node.op) == "dropout") return dropped;
+  at::Tensor changed = x;
+  return changed.copy_(dropped);
+}
+
+void store_outputs(const Node& node, std::vector<c10::IValue>& stack,
+                   std::vector<at::Tensor>& values, InterpreterRun& run) {
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const NodeOutput& output = node.outputs[i];
+    if (!output.symbol.empty()) {
+      run.symbols[output.symbol] = stack[i].isInt()     ? stack[i].toInt()
+                                   : stack[i].isScalar() ? stack[i].toScalar().toLong()
+                                                         : stack[i].toSymInt().expect_int();
+    } else if (output.is_list) {
+      std::vector<at::Tensor> list = stack[i].toTensorVector();
+      TORCH_CHECK(list.size() == output.values.size(), node.op, " made ", list.size(),
+                  " tensors, not ", output.values.size());
+      for (size_t k = 0; k < list.size(); ++k) values[output.values[k].value] = std::move(list[k]);
+    } else {
+      values[output.values[0].value] = std::move(stack[i]).toTensor();
+    }
+  }
+}
+
+}  // namespace
+
+Interpreter::Interpreter(const Graph& graph, Mode mode) : graph_(graph), mode_(mode) {}
+Interpreter::~Interpreter() = default;
+
+Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
+                                                       const std::vector<NodeId>& nodes,
+                                                       const std::vector<ValueId>& kept,
+                                                       Mode mode) {
+  auto interpreter = std::unique_ptr<Interpreter>(new Interpreter(graph, mode));
+  for (const NodeId id : nodes) {
+    const Node& node = graph.nodes[id.value];
+    // A counter of training steps (BatchNorm's) does not move in evaluation.
+    const bool is_counter = base_name(node.op) == "add_" && node.module_class.starts_with("BatchNorm") &&
+                            operands(node).size() == 1;
+    if (mode == Mode::kEvaluation && is_counter) continue;
+    Step step{.node = id, .call = {}, .dropped = {}};
+    if (mode == Mode::kTraining && is_random(node)) {
+      if (!is_counter_based(node)) {
+        return Error{fmt::format("{} of module '{}' draws random numbers in a way that depends on "
+                                 "the layout, which is not supported; use dropout instead",
+                                 node.op, node.module)};
+      }
+    } else {
+      Result<OperatorCall> call = OperatorCall::make(node, mode);
+      if (!call.ok()) return call.error();
+      step.call = std::move(call.value());
+    }
+    interpreter->steps_.push_back(std::move(step));
+  }
+  std::set<ValueId> seen(kept.begin(), kept.end());
+  for (auto step = interpreter->steps_.rbegin(); step != interpreter->steps_.rend(); ++step) {
+    const Node& node = graph.nodes[step->node.value];
+    std::vector<ValueId> touched = operands(node);
+    const std::vector<ValueId> made = results(node);
+    touched.insert(touched.end(), made.begin(), made.end());
+    for (const ValueId id : touched) {
+      if (seen.insert(id).second) step->dropped.push_back(id);
+    }
+  }
+  return interpreter;
+}
+
+Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) const {
+  NodeId current;
+  Status status = guard([&] {
+    RegionSwitch regions(graph_, mode_);
+    std::vector<c10::IValue> stack;
+    for (const Step& step : steps_) {
+      current = step.node;
+      const Node& node = graph_.nodes[step.node.value];
+      regions.enter(node.region);
+      if (step.call.has_value()) {
+        step.call->run(values, run.symbols, stack);
+        store_outputs(node, stack, values, run);
+        stack.clear();
+      } else {
+        values[node.outputs[0].values[0].value] = run_random(graph_, step.node, values, run);
+      }
+      for (const ValueId id : step.dropped) values[id.value].reset();
+    }
+  });
+  if (!status.ok() && current.is_valid()) {
+    const Node& node = graph_.nodes[current.value];
+    return while_doing(fmt::format("{} of module '{}'", node.op, node.module), status.error());
+  }
+  return status;
+}
+
+}  // namespace trireme

@@ -1,0 +1,46 @@
+// Interpreter: a compiled list of operator calls that runs part of a Graph on a micro-batch.
+//
+// Values are dropped after their last use. Autograd is on in training; regions switch it and
+// autocast. Not thread-safe; one thread runs an interpreter at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/base/result.h"
+#include "trireme/graph/graph.h"
+#include "trireme/torch/operator_call.h"
+
+namespace trireme {
+
+struct InterpreterRun {
+  SymbolValues symbols;
+  uint64_t random_key = 0;      // of (seed, step)
+  int64_t first_sample = 0;     // the micro-batch's first global sample of the step
+  int64_t num_samples = 0;
+};
+
+class Interpreter {
+ public:
+  // `nodes` in execution order; `kept` are the values that remain after a run.
+  // Errors: an operator that cannot be called; a random operator that is not counter-based.
+  static Result<std::unique_ptr<Interpreter>> make(const Graph& graph,
+                                                   const std::vector<NodeId>& nodes,
+                                                   const std::vector<ValueId>& kept, Mode mode);
+  ~Interpreter();
+
+  // `values` by ValueId: holds the inputs before, and the kept values afterwards; everything else
+  // is cleared, inputs included. `run.symbols` gains the symbols that the data decides.
+  Status run(std::vector<at::Tensor>& values, InterpreterRun& run) const;
+
+ private:
+  struct Step;
+  Interpreter(const Graph& graph, Mode mode);
+  const Graph& graph_;
+  Mode mode_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace trireme

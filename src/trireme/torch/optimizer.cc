@@ -1,0 +1,106 @@
+#include "trireme/torch/optimizer.h"
+
+#include <array>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+namespace trireme {
+namespace {
+
+// torch.optim.SGD; dampening 0.
+class Sgd : public Optimizer {
+ public:
+  Sgd(const OptimizerOptions& options, std::vector<OptimizerGroup> groups)
+      : options_(options), groups_(std::move(groups)), momentum_(groups_.size()) {
+    if (options.momentum == 0) return;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      for (const at::Tensor& p : groups_[g].parameters) momentum_[g].push_back(at::empty_like(p));
+    }
+  }
+
+  void step(const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].parameters.empty()) continue;
+      at::_fused_sgd_(groups_[g].parameters, gradients[g], momentum_[g], groups_[g].weight_decay,
+                      options_.momentum, lr, /*dampening=*/0, options_.is_nesterov,
+                      /*maximize=*/false, is_first_step_);
+    }
+    is_first_step_ = false;
+  }
+
+ private:
+  OptimizerOptions options_;
+  std::vector<OptimizerGroup> groups_;
+  std::vector<std::vector<at::Tensor>> momentum_;
+  bool is_first_step_ = true;
+};
+
+// torch.optim.AdamW (Loshchilov and Hutter, ICLR 2019).
+class AdamW : public Optimizer {
+ public:
+  AdamW(const OptimizerOptions& options, std::vector<OptimizerGroup> groups)
+      : options_(options), groups_(std::move(groups)), states_(groups_.size()) {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      for (const at::Tensor& p : groups_[g].parameters) {
+        states_[g].averages.push_back(at::zeros_like(p));
+        states_[g].squares.push_back(at::zeros_like(p));
+        states_[g].steps.push_back(at::zeros({}, at::kFloat));
+      }
+    }
+  }
+
+  void step(const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].parameters.empty()) continue;
+      State& state = states_[g];
+      for (at::Tensor& step : state.steps) step.add_(1);
+      at::_fused_adamw_(groups_[g].parameters, gradients[g], state.averages, state.squares, {},
+                        state.steps, lr, options_.beta1, options_.beta2, groups_[g].weight_decay,
+                        options_.eps, /*amsgrad=*/false, /*maximize=*/false);
+    }
+  }
+
+ private:
+  struct State {
+    std::vector<at::Tensor> averages;
+    std::vector<at::Tensor> squares;
+    std::vector<at::Tensor> steps;
+  };
+  OptimizerOptions options_;
+  std::vector<OptimizerGroup> groups_;
+  std::vector<State> states_;
+};
+
+template <typename T>
+std::unique_ptr<Optimizer> make(const OptimizerOptions& options,
+                                std::vector<OptimizerGroup> groups) {
+  return std::make_unique<T>(options, std::move(groups));
+}
+
+struct Row {
+  OptimizerInfo info;
+  std::unique_ptr<Optimizer> (*make)(const OptimizerOptions&, std::vector<OptimizerGroup>);
+};
+constexpr std::array kRows = {
+    Row{{"sgd", "stochastic gradient descent, with momentum and Nesterov's", 0.0}, make<Sgd>},
+    Row{{"adamw", "Adam with decoupled weight decay", 0.01}, make<AdamW>},
+};
+constexpr std::array kInfos = {kRows[0].info, kRows[1].info};
+static_assert(kInfos.size() == kRows.size());
+
+}  // namespace
+
+std::span<const OptimizerInfo> optimizer_infos() { return kInfos; }
+
+Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerOptions& options,
+                                                  std::vector<OptimizerGroup> groups) {
+  std::string known;
+  for (const Row& row : kRows) {
+    if (row.info.name == options.name) return row.make(options, std::move(groups));
+    known += (known.empty() ? "" : ", ") + std::string(row.info.name);
+  }
+  return Error{fmt::format("there is no optimizer '{}'; known are {}", options.name, known)};
+}
+
+}  // namespace trireme

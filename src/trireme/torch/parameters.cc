@@ -1,0 +1,135 @@
+#include "trireme/torch/parameters.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "trireme/graph/op_rules.h"
+#include "trireme/torch/guard.h"
+#include "trireme/torch/tensors.h"
+
+namespace trireme {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& sizes) {
+  return fmt::format("[{}]", fmt::join(sizes, ", "));
+}
+
+// nullptr when the file has none of the names.
+Result<const TensorView*> find_initial(const SafetensorsFile& file, const GraphInput& input,
+                                       const StoredTensor& stored) {
+  for (const std::string& name : input.names) {
+    const auto found = file.tensors().find(name);
+    if (found == file.tensors().end()) continue;
+    const TensorView& view = found->second;
+    if (view.sizes != stored.sizes || view.dtype != stored.dtype) {
+      return Error{fmt::format("{}: {} is {}{}, but the model has {}{}", file.path(), name,
+                               dtype_info(view.dtype).name, shape_text(view.sizes),
+                               dtype_info(stored.dtype).name, shape_text(stored.sizes))};
+    }
+    return &view;
+  }
+  return static_cast<const TensorView*>(nullptr);
+}
+
+Result<at::Tensor> load_input(const Archive& archive, const GraphInput& input,
+                              const SafetensorsFile* initial) {
+  const StoredTensor* stored = archive.find_tensor(input.names[0]);
+  TRIREME_CHECK(stored != nullptr, "a graph input without a place");
+  const bool is_saved = input.kind == GraphInput::Kind::kParameter ||
+                        (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
+  if (initial != nullptr && is_saved) {
+    TRIREME_TRY(const TensorView* view, find_initial(*initial, input, *stored));
+    if (view == nullptr) {
+      return Error{fmt::format("{} has no tensor {}", initial->path(), input.names[0])};
+    }
+    at::Tensor tensor = at::empty_strided(stored->sizes, stored->strides,
+                                          at::TensorOptions().dtype(scalar_type(stored->dtype)));
+    tensor.copy_(copy_tensor(*view));
+    return tensor;
+  }
+  const Result<uint64_t> size = archive.zip().size(stored->record);
+  if (size.ok() && size.value() == 0 && tensor_bytes(stored->sizes, stored->dtype) != 0u) {
+    return Error{fmt::format("{} holds no values of {}; give them with --init", archive.path(),
+                             input.names[0])};
+  }
+  return load_tensor(archive, *stored);
+}
+
+}  // namespace
+
+Result<Parameters> Parameters::load(const Archive& archive, const Graph& graph, const Stage& stage,
+                                    const SafetensorsFile* initial) {
+  Parameters parameters;
+  parameters.values_.resize(graph.inputs.size());
+  parameters.accumulators_.resize(graph.inputs.size());
+  for (const int32_t index : stage.inputs) {
+    const GraphInput& input = graph.inputs[index];
+    if (input.kind == GraphInput::Kind::kUser) continue;
+    TRIREME_TRY(parameters.values_[index], load_input(archive, input, initial));
+  }
+  parameters.buckets_ = gradient_buckets(graph, stage);
+  TRIREME_TRY(guard([&] {
+    for (const int32_t index : stage.inputs) {
+      if (graph.inputs[index].requires_grad) parameters.values_[index].set_requires_grad(true);
+    }
+    for (const GradientBucket& bucket : parameters.buckets_) {
+      int64_t count = 0;
+      for (const int32_t index : bucket.inputs) count += parameters.values_[index].numel();
+      const auto options = at::TensorOptions().dtype(scalar_type(bucket.dtype));
+      const at::Tensor flat = at::zeros({count}, options);
+      int64_t offset = 0;
+      for (const int32_t index : bucket.inputs) {
+        at::Tensor& value = parameters.values_[index];
+        // Parameters are dense: as_strided keeps their order of dims, so autograd adds in place.
+        parameters.accumulators_[index] =
+            flat.as_strided(value.sizes(), value.strides(), offset);
+        offset += value.numel();
+      }
+      parameters.flat_.push_back(flat);
+    }
+  }));
+  return parameters;
+}
+
+void Parameters::zero_gradients() {
+  for (at::Tensor& flat : flat_) flat.zero_();
+  for (const GradientBucket& bucket : buckets_) {
+    for (const int32_t index : bucket.inputs) {
+      at::Tensor& value = values_[index];
+      const bool is_direct = value.scalar_type() == accumulators_[index].scalar_type();
+      value.mutable_grad() = is_direct ? accumulators_[index] : at::Tensor();
+    }
+  }
+}
+
+void Parameters::collect_gradients() {
+  const at::NoGradGuard no_grad;
+  for (const GradientBucket& bucket : buckets_) {
+    for (const int32_t index : bucket.inputs) {
+      if (values_[index].scalar_type() == accumulators_[index].scalar_type()) {
+        // autograd adds into a dense gradient in place.
+        TRIREME_CHECK(values_[index].grad().is_same(accumulators_[index]),
+                      "a gradient left its accumulator");
+        continue;
+      }
+      at::Tensor& gradient = values_[index].mutable_grad();
+      if (!gradient.defined()) continue;
+      accumulators_[index].add_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+      gradient = at::Tensor();
+    }
+  }
+}
+
+void Parameters::divide_gradients(double divisor) {
+  for (at::Tensor& flat : flat_) flat.div_(divisor);
+}
+
+void Parameters::scale_gradients(double factor) {
+  for (at::Tensor& flat : flat_) flat.mul_(factor);
+}
+
+at::Tensor Parameters::gradient(int32_t input) const {
+  return accumulators_[input].to(values_[input].scalar_type());
+}
+
+}  // namespace trireme

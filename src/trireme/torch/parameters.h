@@ -1,0 +1,55 @@
+// Parameters: what one stage owns: leaves of autograd, their gradient accumulators, buffers.
+//
+// The accumulators of a bucket are one flat tensor, so that it is reduced without copies; the
+// gradient of a parameter is a view into it. A 16-bit parameter accumulates in 32 bits: its gradient
+// is added after each backward.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/base/result.h"
+#include "trireme/graph/graph.h"
+#include "trireme/import/archive.h"
+#include "trireme/import/safetensors.h"
+#include "trireme/plan/gradients.h"
+#include "trireme/plan/partition.h"
+
+namespace trireme {
+
+class Parameters {
+ public:
+  // Values come from `initial` (safetensors, by any of a tied parameter's names) where given, else
+  // from the archive. Errors: no values anywhere, another shape or dtype.
+  static Result<Parameters> load(const Archive& archive, const Graph& graph, const Stage& stage,
+                                 const SafetensorsFile* initial);
+
+  // By index into Graph::inputs; undefined where the stage does not read it.
+  [[nodiscard]] const at::Tensor& value(int32_t input) const { return values_[input]; }
+  [[nodiscard]] const std::vector<at::Tensor>& values() const { return values_; }
+  [[nodiscard]] const std::vector<GradientBucket>& buckets() const { return buckets_; }
+  [[nodiscard]] const at::Tensor& bucket_memory(size_t bucket) const { return flat_[bucket]; }
+  // The accumulator of a parameter with a gradient: shaped like it. Undefined for the others.
+  [[nodiscard]] const at::Tensor& accumulator(int32_t input) const { return accumulators_[input]; }
+
+  void zero_gradients();
+  // After a backward: what autograd left in 16-bit gradients goes to the accumulators.
+  void collect_gradients();
+  // Divides every accumulator by `divisor`, or multiplies it by `factor`.
+  void divide_gradients(double divisor);
+  void scale_gradients(double factor);
+  // The gradient in the parameter's dtype.
+  [[nodiscard]] at::Tensor gradient(int32_t input) const;
+
+ private:
+  std::vector<at::Tensor> values_;
+  std::vector<GradientBucket> buckets_;
+  std::vector<at::Tensor> flat_;
+  std::vector<at::Tensor> accumulators_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,618 @@
+#include "trireme/torch/stage_kernels.h"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "trireme/base/philox.h"
+#include "trireme/graph/name_pattern.h"
+#include "trireme/graph/op_rules.h"
+#include "trireme/plan/gradients.h"
+#include "trireme/torch/guard.h"
+#include "trireme/torch/interpreter.h"
+#include "trireme/torch/optimizer.h"
+#include "trireme/torch/parameters.h"
+#include "trireme/torch/tensors.h"
+
+namespace trireme {
+namespace {
+
+// A micro-batch between its forward and its backward.
+struct MicroBatch {
+  SymbolValues symbols;
+  std::vector<at::Tensor> received;  // leaves, as Stage::receives
+  std::vector<at::Tensor> outgoing;  // as Stage::sends, until they are sent
+  // The ends of the graph: of each send that carries a gradient, or of the loss.
+  torch::autograd::edge_list edges;
+  std::vector<at::Tensor> gradients;  // received, as `edges`
+  double items = 0;
+};
+
+// Tensors that a Message keeps alive.
+Message hold(std::vector<at::Tensor> tensors) {
+  auto owner = std::make_shared<std::vector<at::Tensor>>(std::move(tensors));
+  Message message;
+  for (const at::Tensor& tensor : *owner) message.parts.push_back(tensor_memory(tensor));
+  message.owner = std::move(owner);
+  return message;
+}
+
+class TorchStageKernels : public StageKernels {
+ public:
+  explicit TorchStageKernels(const StageOptions& options)
+      : options_(options),
+        graph_(*options.graph),
+        stage_(options.partition->stages[options.stage]),
+        is_last_(options.stage + 1 == static_cast<int32_t>(options.partition->stages.size())) {}
+
+  Status initialize() {
+    at::set_num_threads(options_.num_threads);
+    TRIREME_TRY(parameters_, Parameters::load(*options_.archive, graph_, stage_, options_.initial));
+    TRIREME_TRY(moving_, moving_buffers(graph_, stage_, options_.dp));
+    for (const BoundaryValue& send : stage_.sends) kept_.push_back(send.value);
+    if (is_last_) {
+      kept_.push_back(graph_.loss);
+      if (const auto* items = std::get_if<ValueId>(&graph_.items)) kept_.push_back(*items);
+    }
+    const std::optional<std::string> symbol = batch_symbol(graph_);
+    TRIREME_CHECK(symbol.has_value(), "a model without a symbolic batch reached the runtime");
+    batch_symbol_ = *symbol;
+    if (options_.optimizer.has_value()) TRIREME_TRY(make_optimizer_groups());
+    return Status();
+  }
+
+  Status begin_step(StepInputs inputs) override {
+    inputs_ = std::move(inputs);
+    Result<SymbolValues> symbols = bind_symbols(graph_, *inputs_.data);
+    if (!symbols.ok()) return symbols.error();
+    data_symbols_ = std::move(symbols.value());
+    std::unique_ptr<Interpreter>& interpreter =
+        inputs_.is_training ? training_ : evaluation_;
+    if (interpreter == nullptr) {
+      TRIREME_TRY(interpreter, Interpreter::make(
+                                   graph_, stage_.nodes, kept_,
+                                   inputs_.is_training ? Mode::kTraining : Mode::kEvaluation));
+    }
+    micro_batches_.clear();
+    const size_t num_global = num_global_micro_batches();
+    losses_.assign(2 * num_global, 0.0);
+    outcome_ = StepOutcome();
+    are_gradients_divided_ = false;
+    if (!inputs_.is_training) return Status();
+    return guard([&] {
+      parameters_.zero_gradients();
+      begin_moving_buffers();
+    });
+  }
+
+  Status compute(const Action& action) override {
+    switch (action.kind) {
+      case ActionKind::kForward:
+        return forward(action.index);
+      case ActionKind::kBackward:
+        return guard([&] { backward(action.index); });
+      case ActionKind::kUpdate:
+        return guard([&] { update(); });
+      default:
+        check_failed(__FILE__, __LINE__, "a compute action", to_text(action));
+    }
+  }
+
+  Result<Message> message(const Action& action) override {
+    return guard([&]() -> Result<Message> {
+      switch (action.kind) {
+        case ActionKind::kSendActivation:
+          return hold(std::move(micro_batches_.at(action.index).outgoing));
+        case ActionKind::kReceiveActivation:
+          return receive_activations(action.index);
+        case ActionKind::kSendGradient:
+          return send_gradients(action.index);
+        case ActionKind::kReceiveGradient:
+          return receive_gradients(action.index);
+        case ActionKind::kAllReduce:
+          return reduction(action.index);
+        case ActionKind::kTiedReduce:
+          return tied_reduction(action.index);
+        case ActionKind::kScalars:
+          return scalars(static_cast<ScalarExchange>(action.index));
+        default:
+          check_failed(__FILE__, __LINE__, "a communication action", to_text(action));
+      }
+    });
+  }
+
+  Status complete(const Action& action) override {
+    if (action.kind == ActionKind::kScalars) {
+      return action.index == static_cast<int32_t>(ScalarExchange::kLosses) ? finish_losses()
+                                                                           : finish_norms();
+    }
+    if (action.kind == ActionKind::kAllReduce &&
+        action.index == static_cast<int32_t>(parameters_.buckets().size())) {
+      return guard([&] { finish_moving_buffers(); });
+    }
+    return Status();
+  }
+
+  [[nodiscard]] StepOutcome outcome() const override { return outcome_; }
+
+  [[nodiscard]] std::vector<std::optional<double>> gradient_norms() const override {
+    const std::vector<bool> gets = gets_gradient(graph_);
+    std::vector<std::optional<double>> norms(graph_.inputs.size());
+    for (size_t i = 0; i < norms.size(); ++i) {
+      if (gets[i]) norms[i] = std::sqrt(squares_.at(i));
+    }
+    return norms;
+  }
+
+  [[nodiscard]] Result<Message> state(int32_t input) const override {
+    return guard([&]() -> Result<Message> {
+      return hold({parameters_.value(input).detach().contiguous()});
+    });
+  }
+
+ private:
+  // --- set-up ----------------------------------------------------------------------------------
+
+  Status make_optimizer_groups() {
+    const OptimizerOptions& options = *options_.optimizer;
+    double weight_decay = 0;
+    for (const OptimizerInfo& info : optimizer_infos()) {
+      if (info.name == options.name) weight_decay = info.default_weight_decay;
+    }
+    weight_decay = options.weight_decay.value_or(weight_decay);
+    std::optional<NamePattern> no_decay;
+    if (!options.no_decay.empty()) {
+      TRIREME_TRY(no_decay, NamePattern::make(options.no_decay));
+    }
+    // One group a dtype and decay: the fused kernels take one of each.
+    std::map<std::pair<at::ScalarType, bool>, std::vector<int32_t>> members;
+    for (const GradientBucket& bucket : parameters_.buckets()) {
+      for (const int32_t index : bucket.inputs) {
+        const bool decays =
+            !no_decay.has_value() || !no_decay->matches_any(graph_.inputs[index].names);
+        members[{parameters_.value(index).scalar_type(), decays}].push_back(index);
+      }
+    }
+    std::vector<OptimizerGroup> groups;
+    for (const auto& [key, indices] : members) {
+      OptimizerGroup group{.parameters = {}, .weight_decay = key.second ? weight_decay : 0.0};
+      for (const int32_t index : indices) {
+        group.parameters.push_back(parameters_.value(index).detach());
+      }
+      groups.push_back(std::move(group));
+      group_inputs_.push_back(indices);
+    }
+    TRIREME_TRY(optimizer_, make_optimizer(options, std::move(groups)));
+    return Status();
+  }
+
+  [[nodiscard]] size_t num_global_micro_batches() const {
+    size_t count = 0;
+    for (const int32_t n : inputs_.shares.num_micro_batches) count += static_cast<size_t>(n);
+    return count;
+  }
+
+  // Of this replica's micro-batch 0.
+  [[nodiscard]] size_t first_global_micro_batch() const {
+    size_t first = 0;
+    for (int32_t r = 0; r < options_.replica; ++r) {
+      first += static_cast<size_t>(inputs_.shares.num_micro_batches[r]);
+    }
+    return first;
+  }
+
+  [[nodiscard]] const StepShares::Share& share(int32_t index) const {
+    return inputs_.shares.shares[options_.replica][index];
+  }
+
+  MicroBatch& micro_batch(int32_t index) {
+    const auto [entry, is_new] = micro_batches_.try_emplace(index);
+    if (is_new) {
+      entry->second.symbols = data_symbols_;
+      entry->second.symbols[batch_symbol_] = share(index).size;
+    }
+    return entry->second;
+  }
+
+  // --- forward ---------------------------------------------------------------------------------
+
+  Status forward(int32_t index) {
+    MicroBatch& batch = micro_batch(index);
+    std::vector<at::Tensor> values(graph_.values.size());
+    for (const int32_t input : stage_.inputs) {
+      const ValueId value = graph_.inputs[input].value;
+      if (graph_.inputs[input].kind == GraphInput::Kind::kUser) {
+        TRIREME_TRY(values[value.value], read_input(input, share(index)));
+      } else {
+        values[value.value] = parameters_.value(input);
+      }
+    }
+    for (size_t i = 0; i < stage_.receives.size(); ++i) {
+      values[stage_.receives[i].value.value] = batch.received[i];
+    }
+    InterpreterRun run{.symbols = batch.symbols,
+                       .random_key = mix_bits(options_.seed, static_cast<uint64_t>(inputs_.step)),
+                       .first_sample = share(index).first,
+                       .num_samples = share(index).size};
+    TRIREME_TRY((inputs_.is_training ? training_ : evaluation_)->run(values, run));
+    batch.symbols = std::move(run.symbols);
+    return guard([&] {
+      keep_outputs(batch, values);
+      if (is_last_) keep_loss(batch, values, index);
+      if (!inputs_.is_training) micro_batches_.at(index).received.clear();
+    });
+  }
+
+  Result<at::Tensor> read_input(int32_t input, const StepShares::Share& share) {
+    size_t user_index = 0;
+    for (int32_t i = 0; i < input; ++i) {
+      user_index += graph_.inputs[i].kind == GraphInput::Kind::kUser ? 1 : 0;
+    }
+    std::vector<int64_t> sizes = inputs_.data->row_sizes(user_index);
+    sizes.insert(sizes.begin(), share.size);
+    const TensorType& type = graph_.values[graph_.inputs[input].value.value].type;
+    at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(scalar_type(type.dtype)));
+    const std::span<const uint64_t> samples = std::span(inputs_.samples)
+                                                  .subspan(static_cast<size_t>(share.first),
+                                                           static_cast<size_t>(share.size));
+    TRIREME_TRY(inputs_.data->read_rows(user_index, samples, tensor_memory(tensor)));
+    return tensor;
+  }
+
+  void keep_outputs(MicroBatch& batch, const std::vector<at::Tensor>& values) {
+    for (const BoundaryValue& send : stage_.sends) {
+      const at::Tensor& value = values[send.value.value];
+      const TensorType& type = graph_.values[send.value.value].type;
+      TORCH_CHECK(value.scalar_type() == scalar_type(type.dtype), "%",
+                  graph_.values[send.value.value].name, " is ", value.scalar_type());
+      if (send.carries_gradient && inputs_.is_training) {
+        // Only the end of the graph is kept; the tensor goes when it is sent.
+        batch.edges.push_back(value.requires_grad() ? torch::autograd::impl::gradient_edge(value)
+                                                    : torch::autograd::Edge());
+      }
+      batch.outgoing.push_back(as_archived(value.detach(), type, batch.symbols));
+    }
+  }
+
+  // The same strides on both sides of a border: those of the archive.
+  static at::Tensor as_archived(const at::Tensor& value, const TensorType& type,
+                                const SymbolValues& symbols) {
+    Result<at::Tensor> expected = empty_tensor(type, symbols);
+    TORCH_CHECK(expected.ok(), expected.ok() ? "" : expected.error().message);
+    at::Tensor copy = std::move(expected.value());
+    TORCH_CHECK(copy.sizes() == value.sizes(), "a tensor of sizes ", value.sizes(),
+                " is sent where ", copy.sizes(), " is expected");
+    if (copy.strides() == value.strides() && value.is_non_overlapping_and_dense()) return value;
+    return copy.copy_(value);
+  }
+
+  void keep_loss(MicroBatch& batch, const std::vector<at::Tensor>& values, int32_t index) {
+    const at::Tensor& loss = values[graph_.loss.value];
+    if (const auto* id = std::get_if<ValueId>(&graph_.items)) {
+      batch.items = values[id->value].item().toDouble();
+    } else if (const auto* expression = std::get_if<SymExpr>(&graph_.items)) {
+      Result<SymValue> value = evaluate(*expression, batch.symbols);
+      TORCH_CHECK(value.ok(), "the number of items has no value");
+      batch.items = std::holds_alternative<int64_t>(value.value())
+                        ? static_cast<double>(std::get<int64_t>(value.value()))
+                        : std::get<double>(value.value());
+    } else {
+      batch.items = static_cast<double>(share(index).size);
+    }
+    const size_t slot = 2 * (first_global_micro_batch() + static_cast<size_t>(index));
+    losses_[slot] = batch.items == 0 ? 0.0 : loss.item().toDouble();
+    losses_[slot + 1] = batch.items;
+    if (!inputs_.is_training) return;
+    if (batch.items > 0 && loss.requires_grad()) {
+      batch.edges.push_back(torch::autograd::impl::gradient_edge(loss));
+      batch.gradients.push_back(at::full({}, batch.items, loss.options().requires_grad(false)));
+    }
+  }
+
+  Result<Message> receive_activations(int32_t index) {
+    MicroBatch& batch = micro_batch(index);
+    for (const BoundaryValue& receive : stage_.receives) {
+      TRIREME_TRY(at::Tensor tensor,
+                  empty_tensor(graph_.values[receive.value.value].type, batch.symbols));
+      batch.received.push_back(tensor);
+    }
+    // Storage is filled through its memory: autograd sees a leaf only once it is complete, and
+    // nothing writes to it later.
+    Message message = hold(batch.received);
+    for (size_t i = 0; i < stage_.receives.size(); ++i) {
+      if (stage_.receives[i].carries_gradient && inputs_.is_training) {
+        batch.received[i].set_requires_grad(true);
+      }
+    }
+    return message;
+  }
+
+  // --- backward --------------------------------------------------------------------------------
+
+  void backward(int32_t index) {
+    MicroBatch& batch = micro_batches_.at(index);
+    torch::autograd::edge_list edges;
+    std::vector<at::Tensor> gradients;
+    for (size_t i = 0; i < batch.edges.size(); ++i) {
+      if (!batch.edges[i].is_valid()) continue;  // the value needed no gradient after all
+      edges.push_back(batch.edges[i]);
+      gradients.push_back(batch.gradients[i]);
+    }
+    if (!edges.empty()) {
+      torch::autograd::Engine::get_default_engine().execute(
+          edges, gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
+    }
+    batch.edges.clear();
+    batch.gradients.clear();
+    parameters_.collect_gradients();
+    const bool sends_gradients = std::any_of(stage_.receives.begin(), stage_.receives.end(),
+                                             [](const BoundaryValue& r) { return r.carries_gradient; });
+    if (!sends_gradients) micro_batches_.erase(index);
+  }
+
+  Result<Message> send_gradients(int32_t index) {
+    MicroBatch& batch = micro_batches_.at(index);
+    std::vector<at::Tensor> gradients;
+    for (size_t i = 0; i < stage_.receives.size(); ++i) {
+      if (!stage_.receives[i].carries_gradient) continue;
+      const TensorType& type = graph_.values[stage_.receives[i].value.value].type;
+      const at::Tensor& gradient = batch.received[i].grad();
+      if (gradient.defined()) {
+        gradients.push_back(as_archived(gradient, type, batch.symbols));
+      } else {
+        TRIREME_TRY(at::Tensor zeros, empty_tensor(type, batch.symbols));
+        gradients.push_back(zeros.zero_());
+      }
+    }
+    micro_batches_.erase(index);
+    return hold(std::move(gradients));
+  }
+
+  Result<Message> receive_gradients(int32_t index) {
+    MicroBatch& batch = micro_batch(index);
+    for (const BoundaryValue& send : stage_.sends) {
+      if (!send.carries_gradient) continue;
+      TRIREME_TRY(at::Tensor tensor,
+                  empty_tensor(graph_.values[send.value.value].type, batch.symbols));
+      batch.gradients.push_back(tensor);
+    }
+    return hold(batch.gradients);
+  }
+
+  // --- reductions and scalars ------------------------------------------------------------------
+
+  Result<Message> reduction(int32_t index) {
+    if (index == static_cast<int32_t>(parameters_.buckets().size())) return moving_message();
+    Message message = hold({parameters_.bucket_memory(index)});
+    message.dtype = parameters_.buckets()[index].dtype;
+    return message;
+  }
+
+  Result<Message> tied_reduction(int32_t index) {
+    const int32_t input = options_.partition->tied[tied_groups_with_gradient()[index]].input;
+    const at::Tensor& accumulator = parameters_.accumulator(input);
+    TRIREME_CHECK(accumulator.defined(), "a tied parameter without a gradient is reduced");
+    Message message = hold({accumulator});
+    message.dtype = accumulator.scalar_type() == at::kDouble ? DType::kFloat64 : DType::kFloat32;
+    return message;
+  }
+
+  // Tied groups of the schedule are those of the partition that get a gradient, in order.
+  [[nodiscard]] std::vector<size_t> tied_groups_with_gradient() const {
+    const std::vector<bool> gets = gets_gradient(graph_);
+    std::vector<size_t> groups;
+    for (size_t g = 0; g < options_.partition->tied.size(); ++g) {
+      if (gets[options_.partition->tied[g].input]) groups.push_back(g);
+    }
+    return groups;
+  }
+
+  Result<Message> scalars(ScalarExchange exchange) {
+    if (exchange == ScalarExchange::kSquaredNorms) {
+      divide_gradients();
+      squares_.assign(graph_.inputs.size(), 0.0);
+      if (options_.replica == 0) fill_squares();
+    }
+    std::vector<double>& numbers =
+        exchange == ScalarExchange::kLosses ? losses_ : squares_;
+    Message message;
+    message.parts = {std::as_writable_bytes(std::span(numbers))};
+    message.dtype = DType::kFloat64;
+    return message;
+  }
+
+  // Every rank fills its own slots and zero elsewhere, so the sum over ranks is exact.
+  Status finish_losses() {
+    double total = 0;
+    double weighted = 0;
+    for (size_t slot = 0; slot < losses_.size(); slot += 2) {
+      weighted += losses_[slot] * losses_[slot + 1];
+      total += losses_[slot + 1];
+    }
+    outcome_.items = total;
+    outcome_.loss = total == 0 ? 0.0 : weighted / total;
+    return Status();
+  }
+
+  void fill_squares() {
+    std::set<int32_t> elsewhere;  // tied parameters that an earlier stage answers for
+    for (const Partition::TiedParameter& tied : options_.partition->tied) {
+      if (tied.stages.front() != options_.stage) elsewhere.insert(tied.input);
+    }
+    for (const GradientBucket& bucket : parameters_.buckets()) {
+      for (const int32_t index : bucket.inputs) {
+        if (elsewhere.contains(index)) continue;
+        squares_[index] =
+            parameters_.accumulator(index).to(at::kDouble).square().sum().item<double>();
+      }
+    }
+  }
+
+  Status finish_norms() {
+    double sum = 0;
+    for (const double square : squares_) sum += square;
+    outcome_.gradient_norm = std::sqrt(sum);
+    if (!options_.clip_norm.has_value()) return Status();
+    // torch.nn.utils.clip_grad_norm_: the factor is at most 1.
+    const double factor = *options_.clip_norm / (*outcome_.gradient_norm + 1e-6);
+    if (factor >= 1) return Status();
+    return guard([&] { parameters_.scale_gradients(factor); });
+  }
+
+  void divide_gradients() {
+    if (are_gradients_divided_) return;
+    are_gradients_divided_ = true;
+    if (outcome_.items > 0) parameters_.divide_gradients(outcome_.items);
+  }
+
+  void update() {
+    divide_gradients();
+    // Nothing to learn from, or numbers that would poison the weights: the run ends after this.
+    if (outcome_.items == 0 || !std::isfinite(outcome_.loss)) return;
+    const at::NoGradGuard no_grad;
+    std::vector<std::vector<at::Tensor>> gradients;
+    for (const std::vector<int32_t>& inputs : group_inputs_) {
+      std::vector<at::Tensor>& group = gradients.emplace_back();
+      for (const int32_t index : inputs) group.push_back(parameters_.gradient(index));
+    }
+    optimizer_->step(gradients, inputs_.lr);
+  }
+
+  // --- moving averages over replicas -----------------------------------------------------------
+  //
+  // With r0 before the step and s_k the statistic of global micro-batch k, the sequential loop over
+  // G micro-batches ends with (1-a)^G r0 + sum_k a (1-a)^(G-1-k) s_k. A replica that starts from 0
+  // gets its own part of the sum, up to the factor (1-a)^(micro-batches of later replicas).
+
+  void begin_moving_buffers() {
+    if (options_.dp == 1) return;
+    const at::NoGradGuard no_grad;
+    before_.clear();
+    for (const MovingBuffer& moving : moving_) {
+      at::Tensor buffer = parameters_.value(moving.input);
+      before_.push_back(buffer.clone());
+      buffer.zero_();
+    }
+  }
+
+  Result<Message> moving_message() {
+    const at::NoGradGuard no_grad;
+    size_t later = 0;
+    for (size_t r = static_cast<size_t>(options_.replica) + 1;
+         r < inputs_.shares.num_micro_batches.size(); ++r) {
+      later += static_cast<size_t>(inputs_.shares.num_micro_batches[r]);
+    }
+    std::vector<at::Tensor> parts;
+    for (const MovingBuffer& moving : moving_) {
+      const double factor = std::pow(1 - moving.momentum, static_cast<double>(later));
+      parts.push_back(parameters_.value(moving.input).reshape({-1}).to(at::kDouble) * factor);
+    }
+    moving_sum_ = at::cat(parts);
+    Message message = hold({moving_sum_});
+    message.dtype = DType::kFloat64;
+    return message;
+  }
+
+  void finish_moving_buffers() {
+    const at::NoGradGuard no_grad;
+    const auto total = static_cast<double>(num_global_micro_batches());
+    int64_t offset = 0;
+    for (size_t i = 0; i < moving_.size(); ++i) {
+      at::Tensor buffer = parameters_.value(moving_[i].input);
+      const at::Tensor sum = moving_sum_.narrow(0, offset, buffer.numel()).view(buffer.sizes());
+      offset += buffer.numel();
+      buffer.copy_(before_[i].to(at::kDouble) * std::pow(1 - moving_[i].momentum, total) + sum);
+    }
+  }
+
+  StageOptions options_;
+  const Graph& graph_;
+  const Stage& stage_;
+  bool is_last_;
+  std::string batch_symbol_;
+  Parameters parameters_;
+  std::vector<MovingBuffer> moving_;
+  std::vector<ValueId> kept_;
+  std::unique_ptr<Interpreter> training_;
+  std::unique_ptr<Interpreter> evaluation_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<std::vector<int32_t>> group_inputs_;
+
+  // Of the step at hand.
+  StepInputs inputs_;
+  SymbolValues data_symbols_;
+  std::map<int32_t, MicroBatch> micro_batches_;
+  std::vector<double> losses_;   // (loss, items) of each global micro-batch
+  std::vector<double> squares_;  // by graph input
+  StepOutcome outcome_;
+  bool are_gradients_divided_ = false;
+  std::vector<at::Tensor> before_;
+  at::Tensor moving_sum_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<StageKernels>> StageKernels::make(const StageOptions& options) {
+  auto kernels = std::make_unique<TorchStageKernels>(options);
+  TRIREME_TRY(kernels->initialize());
+  return std::unique_ptr<StageKernels>(std::move(kernels));
+}
+
+Result<std::vector<InputSpec>> input_specs(const Graph& graph) {
+  std::vector<InputSpec> specs;
+  for (const GraphInput& input : graph.inputs) {
+    if (input.kind != GraphInput::Kind::kUser) continue;
+    const TensorType& type = graph.values[input.value.value].type;
+    if (type.sizes.empty()) {
+      return Error{fmt::format("the model's input '{}' has no batch dim", input.names[0])};
+    }
+    InputSpec spec{.name = input.names[0], .dtype = type.dtype, .sizes = {}};
+    for (size_t d = 1; d < type.sizes.size(); ++d) {
+      spec.sizes.push_back(type.sizes[d].is_integer() ? std::optional(type.sizes[d].integer)
+                                                      : std::nullopt);
+    }
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+Result<SymbolValues> bind_symbols(const Graph& graph, const Dataset& data) {
+  SymbolValues symbols;
+  const std::string batch = batch_symbol(graph).value_or("");
+  size_t index = 0;
+  // Bare symbols first; expressions over them are checked afterwards.
+  for (const bool is_check : {false, true}) {
+    index = 0;
+    for (const GraphInput& input : graph.inputs) {
+      if (input.kind != GraphInput::Kind::kUser) continue;
+      const std::vector<SymExpr>& sizes = graph.values[input.value.value].type.sizes;
+      const std::vector<int64_t> row = data.row_sizes(index++);
+      for (size_t d = 1; d < sizes.size(); ++d) {
+        if (!is_check && sizes[d].is_symbol()) symbols.try_emplace(sizes[d].name, row[d - 1]);
+        if (!is_check) continue;
+        TRIREME_TRY(int64_t expected, evaluate_integer(sizes[d], symbols));
+        if (expected != row[d - 1]) {
+          return Error{fmt::format("dim {} of input '{}' is {} in the data, but {} is expected", d,
+                                   input.names[0], row[d - 1], expected)};
+        }
+      }
+    }
+  }
+  return symbols;
+}
+
+Result<int32_t> num_reductions(const Graph& graph, const Stage& stage, int32_t dp) {
+  if (dp == 1) return 0;
+  TRIREME_TRY(std::vector<MovingBuffer> moving, moving_buffers(graph, stage, dp));
+  return static_cast<int32_t>(gradient_buckets(graph, stage).size()) + (moving.empty() ? 0 : 1);
+}
+
+}  // namespace trireme

@@ -1,0 +1,86 @@
+// StageKernels: what a rank computes for its stage, over libtorch. Torch-free to include.
+//
+//   kernels->begin_step(step);         sizes, samples, learning rate
+//   executor.run_step(schedule);       calls compute, message, complete
+//   kernels->result();                 loss, items, gradient norm: the same on every rank
+//
+// Gradients are sums over micro-batches and replicas of items x gradient of the mean loss, divided
+// once by the total number of items. A micro-batch of no items contributes nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/data/batches.h"
+#include "trireme/data/dataset.h"
+#include "trireme/exec/kernels.h"
+#include "trireme/exec/transport.h"
+#include "trireme/graph/graph.h"
+#include "trireme/import/archive.h"
+#include "trireme/import/safetensors.h"
+#include "trireme/plan/partition.h"
+#include "trireme/torch/optimizer_options.h"
+
+namespace trireme {
+
+struct StageOptions {
+  // These outlive the kernels.
+  const Archive* archive = nullptr;
+  const Graph* graph = nullptr;  // the archive's, with frozen parameters marked
+  const Partition* partition = nullptr;
+  const SafetensorsFile* initial = nullptr;  // --init
+
+  int32_t stage = 0;
+  int32_t replica = 0;
+  int32_t dp = 1;
+  uint64_t seed = 0;
+  std::optional<double> clip_norm;
+  std::optional<OptimizerOptions> optimizer;  // absent: evaluation only
+  int32_t num_threads = 1;
+};
+
+struct StepInputs {
+  int64_t step = 0;  // counted from 0; keys the random numbers
+  bool is_training = true;
+  double lr = 0;
+  const Dataset* data = nullptr;
+  std::vector<uint64_t> samples;  // of the whole global batch
+  StepShares shares;
+};
+
+struct StepOutcome {
+  double loss = 0;   // mean over all items of the global batch
+  double items = 0;
+  std::optional<double> gradient_norm;  // of the whole model, when norms were exchanged
+};
+
+class StageKernels : public Kernels {
+ public:
+  static Result<std::unique_ptr<StageKernels>> make(const StageOptions& options);
+
+  virtual Status begin_step(StepInputs inputs) = 0;
+  [[nodiscard]] virtual StepOutcome outcome() const = 0;
+  // The L2 norm of each input's gradient after a step that exchanged norms; nullopt for what has
+  // no gradient. By index into Graph::inputs.
+  [[nodiscard]] virtual std::vector<std::optional<double>> gradient_norms() const = 0;
+
+  // The values of a parameter or buffer that this stage holds, contiguous, as they are now.
+  // REQUIRES: the stage reads the input. The message keeps them alive.
+  [[nodiscard]] virtual Result<Message> state(int32_t input) const = 0;
+};
+
+// What the model's inputs look like, for open_dataset. Error: an input without a batch dim.
+[[nodiscard]] Result<std::vector<InputSpec>> input_specs(const Graph& graph);
+
+// The values of all symbols that the data decides, batch excepted. Errors: two inputs disagree.
+[[nodiscard]] Result<SymbolValues> bind_symbols(const Graph& graph, const Dataset& data);
+
+// The number of reductions of a stage over its replicas: gradient buckets, and one more when it
+// keeps moving averages. Error: see moving_buffers.
+[[nodiscard]] Result<int32_t> num_reductions(const Graph& graph, const Stage& stage, int32_t dp);
+
+}  // namespace trireme

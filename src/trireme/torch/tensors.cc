@@ -1,0 +1,95 @@
+#include "trireme/torch/tensors.h"
+
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "trireme/graph/op_rules.h"
+#include "trireme/torch/guard.h"
+
+namespace trireme {
+namespace {
+
+struct TypePair {
+  DType dtype;
+  at::ScalarType scalar_type;
+};
+constexpr std::array kTypes = {
+    TypePair{DType::kUint8, at::kByte},
+    TypePair{DType::kInt8, at::kChar},
+    TypePair{DType::kInt16, at::kShort},
+    TypePair{DType::kInt32, at::kInt},
+    TypePair{DType::kInt64, at::kLong},
+    TypePair{DType::kFloat16, at::kHalf},
+    TypePair{DType::kFloat32, at::kFloat},
+    TypePair{DType::kFloat64, at::kDouble},
+    TypePair{DType::kBool, at::kBool},
+    TypePair{DType::kBFloat16, at::kBFloat16},
+    TypePair{DType::kUint16, at::ScalarType::UInt16},
+    TypePair{DType::kUint32, at::ScalarType::UInt32},
+    TypePair{DType::kUint64, at::ScalarType::UInt64},
+    TypePair{DType::kComplex64, at::kComplexFloat},
+    TypePair{DType::kComplex128, at::kComplexDouble},
+};
+
+}  // namespace
+
+std::string exception_text(const std::exception& exception) {
+  const std::string text = exception.what();
+  return text.substr(0, text.find('\n'));
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  for (const TypePair& pair : kTypes) {
+    if (pair.dtype == dtype) return pair.scalar_type;
+  }
+  check_failed(__FILE__, __LINE__, "dtype is in the table", "unknown dtype");
+}
+
+Result<DType> dtype_of(at::ScalarType type) {
+  for (const TypePair& pair : kTypes) {
+    if (pair.scalar_type == type) return pair.dtype;
+  }
+  return Error{fmt::format("tensors of type {} are not supported", at::toString(type))};
+}
+
+Result<at::Tensor> load_tensor(const Archive& archive, const StoredTensor& stored) {
+  TRIREME_TRY(std::span<const std::byte> storage, archive.read_storage(stored));
+  return guard([&]() -> Result<at::Tensor> {
+    const auto options = at::TensorOptions().dtype(scalar_type(stored.dtype));
+    const auto element = static_cast<size_t>(dtype_info(stored.dtype).size_bytes);
+    // The mapping is read-only and only read: it is copied at once. clone() keeps dense strides.
+    auto* data = const_cast<std::byte*>(storage.data()) +
+                 static_cast<size_t>(stored.storage_offset) * element;
+    if (tensor_bytes(stored.sizes, stored.dtype).value_or(0) == 0) {
+      return at::empty_strided(stored.sizes, stored.strides, options);
+    }
+    return at::from_blob(data, stored.sizes, stored.strides, options).clone();
+  });
+}
+
+at::Tensor copy_tensor(const TensorView& view) {
+  at::Tensor tensor = at::empty(view.sizes, at::TensorOptions().dtype(scalar_type(view.dtype)));
+  std::memcpy(tensor.data_ptr(), view.bytes.data(), view.bytes.size());
+  return tensor;
+}
+
+Result<at::Tensor> empty_tensor(const TensorType& type, const SymbolValues& symbols) {
+  TRIREME_TRY(std::vector<int64_t> sizes, concrete_sizes(type.sizes, symbols));
+  TRIREME_TRY(std::vector<int64_t> strides, concrete_sizes(type.strides, symbols));
+  return guard([&]() -> Result<at::Tensor> {
+    const auto options = at::TensorOptions().dtype(scalar_type(type.dtype));
+    at::Tensor tensor = at::empty_strided(sizes, strides, options);
+    if (tensor.is_non_overlapping_and_dense()) return tensor;
+    return at::empty(sizes, options);
+  });
+}
+
+std::span<std::byte> tensor_memory(const at::Tensor& tensor) {
+  TRIREME_CHECK(tensor.numel() == 0 || tensor.is_non_overlapping_and_dense(),
+                "a tensor that travels has gaps");
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace trireme

@@ -199,6 +199,8 @@ void ControlHub::Loop::handle_of_rank(int64_t id, Connection& connection, const 
       on_event_(PublishedLine{.rank = rank, .text = message.texts[0]});
       break;
     case MessageKind::kFailed:
+      // It may be gone before it is asked.
+      watch_.answered(rank, message.texts[1]);
       watch_.failed(rank, message.texts[0],
                     message.number == static_cast<int64_t>(FailureOrigin::kOwn)
                         ? FailureOrigin::kOwn

@@ -158,6 +158,7 @@ int run_worker(const std::vector<std::string>& modes) {
     say(met.error().message);
     return 7;
   }
+  say("met");
   return after_meeting(std::move(client).value(), mode);
 }
 

@@ -190,8 +190,9 @@ void ControlClient::publish(std::string text) {
 }
 
 Status ControlClient::fail(const std::string& message, FailureOrigin origin) {
-  TRIREME_TRY(request(make_message(MessageKind::kFailed, static_cast<int64_t>(origin), {message}),
-                      std::chrono::seconds(2), "reporting a failure", AfterLoss::kSend));
+  TRIREME_TRY(request(
+      make_message(MessageKind::kFailed, static_cast<int64_t>(origin), {message, current_work()}),
+      std::chrono::seconds(2), "reporting a failure", AfterLoss::kSend));
   return Status();
 }
 
@@ -199,6 +200,10 @@ Status ControlClient::finish() {
   TRIREME_TRY(request(make_message(MessageKind::kFinished, 0, {}), options_.request_timeout,
                       "reporting the end"));
   return Status();
+}
+
+std::string ControlClient::current_work() const {
+  return options_.where ? options_.where() : "work that it does not name";
 }
 
 std::optional<std::string> ControlClient::lost_reason() const {
@@ -281,8 +286,7 @@ void ControlClient::handle(const Message& message) {
       return;
     }
     case MessageKind::kLost: {
-      const std::string where = options_.where ? options_.where() : std::string("unknown work");
-      channel_.queue(make_message(MessageKind::kWhere, 0, {where}));
+      channel_.queue(make_message(MessageKind::kWhere, 0, {current_work()}));
       // On its way before on_lost, which may end this process.
       [[maybe_unused]] const ChannelState sent = channel_.send_some();
       lose(message.texts[0]);

@@ -165,9 +165,7 @@ void ControlHub::Loop::greet(Connection& connection, const Message& hello) {
   connection.is_closing = true;
   if (hello.kind != MessageKind::kHello || hello.texts[0] != kControlMagic) return;
   if (!tokens_are_equal(hello.texts[1], options_.token)) return;
-  const bool is_rank = hello.number >= 0 && hello.number < options_.watch.num_ranks;
-  const int32_t rank = is_rank ? static_cast<int32_t>(hello.number) : -1;
-  const Status admitted = watch_.admit(rank, Clock::now());
+  const Status admitted = watch_.admit(hello.number, Clock::now());
   if (!admitted.ok()) {
     connection.channel.queue({.kind = MessageKind::kRefused,
                               .request = 0,
@@ -176,7 +174,7 @@ void ControlHub::Loop::greet(Connection& connection, const Message& hello) {
     return;
   }
   connection.is_closing = false;
-  connection.rank = rank;
+  connection.rank = static_cast<int32_t>(hello.number);
   connection.channel.set_max_frame_bytes(kMaxFrameBytes);
   connection.channel.queue({.kind = MessageKind::kWelcome, .request = 0, .number = 0, .texts = {}});
 }
@@ -201,6 +199,8 @@ void ControlHub::Loop::handle_of_rank(int64_t id, Connection& connection, const 
       on_event_(PublishedLine{.rank = rank, .text = message.texts[0]});
       break;
     case MessageKind::kFailed:
+      // It may be gone before it is asked.
+      watch_.answered(rank, message.texts[1]);
       watch_.failed(rank, message.texts[0],
                     message.number == static_cast<int64_t>(FailureOrigin::kOwn)
                         ? FailureOrigin::kOwn

@@ -36,7 +36,7 @@ constexpr std::array<TextCount, 20> kTextCounts = {{
     {0, 1},           // kReply
     {1, 1},           // kReplyError
     {1, 1},           // kPublish
-    {1, 1},           // kFailed
+    {2, 2},           // kFailed
     {0, 0},           // kFinished
     {1, 1},           // kLost
     {1, 1},           // kWhere

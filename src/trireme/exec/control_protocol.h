@@ -21,7 +21,8 @@
 //   kNumKeys                                        kReply   number = keys in the store
 //   kCancel      request = the waiting one's        none
 //   kPublish     text                               none
-//   kFailed      number = FailureOrigin; message    kReply
+//   kFailed      number = FailureOrigin;            kReply
+//                message, what it was doing
 //   kFinished                                       kReply
 //   kWhere       text, the answer to kLost          kLost    number = rank; sentence
 //

@@ -30,6 +30,8 @@ class SafetensorsFile {
     return tensors_;
   }
   [[nodiscard]] const std::string& path() const { return file_.path(); }
+  // Keeps the bytes of the tensors alive.
+  [[nodiscard]] const MappedFile& file() const { return file_; }
 
  private:
   explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}

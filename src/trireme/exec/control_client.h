@@ -80,7 +80,7 @@ class ControlClient {
  private:
   struct Pending {
     bool ends_the_run = false;  // finish(): once answered, no loss concerns this rank
-    std::optional<Message> reply;
+    std::optional<ControlMessage> reply;
   };
   enum class AfterLoss { kRefuse, kSend };
 
@@ -88,13 +88,13 @@ class ControlClient {
 
   [[nodiscard]] Status introduce();
   [[nodiscard]] std::string current_work() const;
-  [[nodiscard]] Result<Message> request(Message message, std::chrono::milliseconds timeout,
+  [[nodiscard]] Result<ControlMessage> request(ControlMessage message, std::chrono::milliseconds timeout,
                                         const std::string& what,
                                         AfterLoss after_loss = AfterLoss::kRefuse);
   void run(const std::stop_token& stop);
   [[nodiscard]] ChannelState exchange_frames();
   [[nodiscard]] ChannelState take_frames();
-  void handle(const Message& message);
+  void handle(const ControlMessage& message);
   void lose(const std::string& reason);
   void disconnect(const std::string& reason);
 
@@ -105,7 +105,7 @@ class ControlClient {
 
   mutable std::mutex mutex_;
   std::condition_variable answered_;
-  std::vector<Message> outgoing_;        // guarded by mutex_
+  std::vector<ControlMessage> outgoing_;        // guarded by mutex_
   std::map<uint32_t, Pending> pending_;  // guarded by mutex_
   uint32_t next_request_ = 1;            // guarded by mutex_
   std::optional<std::string> lost_;      // guarded by mutex_

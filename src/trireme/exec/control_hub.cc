@@ -54,9 +54,9 @@ class ControlHub::Loop {
   void poll_once();
   void accept_all();
   void serve(int64_t id);
-  void handle(int64_t id, Connection& connection, const Message& message);
-  void greet(Connection& connection, const Message& hello);
-  void handle_of_rank(int64_t id, Connection& connection, const Message& message);
+  void handle(int64_t id, Connection& connection, const ControlMessage& message);
+  void greet(Connection& connection, const ControlMessage& hello);
+  void handle_of_rank(int64_t id, Connection& connection, const ControlMessage& message);
   void end(int64_t id);
   void hear_exits();
   void tell_decisions();
@@ -143,7 +143,7 @@ void ControlHub::Loop::serve(int64_t id) {
   Connection& connection = found->second;
   bool is_over = connection.channel.receive_some() == ChannelState::kEnded;
   while (!connection.is_closing) {
-    Result<std::optional<Message>> message = connection.channel.next();
+    Result<std::optional<ControlMessage>> message = connection.channel.next();
     if (!message.ok()) is_over = true;
     if (!message.ok() || !message.value().has_value()) break;
     handle(id, connection, *message.value());
@@ -152,7 +152,7 @@ void ControlHub::Loop::serve(int64_t id) {
   if (is_over || (connection.is_closing && !connection.channel.wants_to_send())) end(id);
 }
 
-void ControlHub::Loop::handle(int64_t id, Connection& connection, const Message& message) {
+void ControlHub::Loop::handle(int64_t id, Connection& connection, const ControlMessage& message) {
   if (connection.rank < 0) {
     greet(connection, message);
   } else {
@@ -161,7 +161,7 @@ void ControlHub::Loop::handle(int64_t id, Connection& connection, const Message&
   }
 }
 
-void ControlHub::Loop::greet(Connection& connection, const Message& hello) {
+void ControlHub::Loop::greet(Connection& connection, const ControlMessage& hello) {
   connection.is_closing = true;
   if (hello.kind != MessageKind::kHello || hello.texts[0] != kControlMagic) return;
   if (!tokens_are_equal(hello.texts[1], options_.token)) return;
@@ -179,9 +179,9 @@ void ControlHub::Loop::greet(Connection& connection, const Message& hello) {
   connection.channel.queue({.kind = MessageKind::kWelcome, .request = 0, .number = 0, .texts = {}});
 }
 
-void ControlHub::Loop::handle_of_rank(int64_t id, Connection& connection, const Message& message) {
+void ControlHub::Loop::handle_of_rank(int64_t id, Connection& connection, const ControlMessage& message) {
   const int32_t rank = connection.rank;
-  const Message done{
+  const ControlMessage done{
       .kind = MessageKind::kReply, .request = message.request, .number = 0, .texts = {}};
   if (ControlStore::serves(message.kind)) {
     for (const StoreAnswer& answer : store_.serve(id, message)) {
@@ -245,7 +245,7 @@ void ControlHub::Loop::hear_exits() {
 
 void ControlHub::Loop::tell_decisions() {
   if (const auto announcement = watch_.take_announcement()) {
-    const Message lost{.kind = MessageKind::kLost,
+    const ControlMessage lost{.kind = MessageKind::kLost,
                        .request = 0,
                        .number = announcement->cause.rank,
                        .texts = {describe_cause(announcement->cause, options_.describe_rank)}};

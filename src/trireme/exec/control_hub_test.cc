@@ -116,7 +116,7 @@ class ControlHubTest : public testing::Test {
     return channel;
   }
   // Nothing when the connection ends or the deadline passes first.
-  static std::optional<Message> next_message(FrameChannel& channel) {
+  static std::optional<ControlMessage> next_message(FrameChannel& channel) {
     const Clock::time_point deadline = Clock::now() + kDeadline;
     bool is_over = false;
     while (true) {

@@ -11,14 +11,14 @@ namespace {
 
 using testing::HasSubstr;
 
-Message compare_set_message() {
+ControlMessage compare_set_message() {
   return {.kind = MessageKind::kCompareSet,
           .request = 0xFEDCBA98,
           .number = -5,
           .texts = {"key", std::string("a\0b", 3), ""}};
 }
 
-Result<std::optional<Message>> read(std::string_view bytes, size_t max_frame_bytes = 4096) {
+Result<std::optional<ControlMessage>> read(std::string_view bytes, size_t max_frame_bytes = 4096) {
   FrameReader reader(max_frame_bytes);
   reader.append(bytes);
   return reader.next();

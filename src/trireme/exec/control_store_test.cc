@@ -5,7 +5,7 @@
 namespace trireme {
 namespace {
 
-Message request(MessageKind kind, std::vector<std::string> texts, int64_t number = 0,
+ControlMessage request(MessageKind kind, std::vector<std::string> texts, int64_t number = 0,
                 uint32_t id = 1) {
   return {.kind = kind, .request = id, .number = number, .texts = std::move(texts)};
 }

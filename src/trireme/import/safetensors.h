@@ -39,13 +39,4 @@ class SafetensorsFile {
   std::map<std::string, TensorView, std::less<>> tensors_;
 };
 
-struct NamedTensor {
-  std::string name;
-  TensorView tensor;
-};
-
-// Writes the file whole or not at all: to a temporary file beside it that is renamed at the end.
-[[nodiscard]] Status write_safetensors(const std::string& path,
-                                       const std::vector<NamedTensor>& tensors);
-
 }  // namespace trireme

@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "trireme/torch/control_store.h"
+#include "trireme/torch/hub_store.h"
 #include "trireme/torch/guard.h"
 #include "trireme/torch/tensors.h"
 
@@ -21,7 +21,7 @@ class GlooTransport : public Transport {
  public:
   GlooTransport(GlooOptions options, ControlClient& client)
       : options_(std::move(options)),
-        store_(c10::make_intrusive<ControlStore>(client, options_.timeout)) {}
+        store_(c10::make_intrusive<HubStore>(client, options_.timeout)) {}
 
   Status connect() {
     return guard([&] {

@@ -1,4 +1,4 @@
-// ControlStore: the key-value store of the control channel as a c10d::Store.
+// HubStore: the key-value store of the control channel as a c10d::Store.
 #pragma once
 
 #include <chrono>
@@ -12,9 +12,9 @@
 namespace trireme {
 
 // Failures of the channel are thrown, as c10d expects. `client` outlives the store.
-class ControlStore : public c10d::Store {
+class HubStore : public c10d::Store {
  public:
-  explicit ControlStore(ControlClient& client, std::chrono::milliseconds timeout)
+  explicit HubStore(ControlClient& client, std::chrono::milliseconds timeout)
       : c10d::Store(timeout), client_(client) {}
 
   c10::intrusive_ptr<c10d::Store> clone() override;

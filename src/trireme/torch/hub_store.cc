@@ -1,4 +1,4 @@
-#include "trireme/torch/control_store.h"
+#include "trireme/torch/hub_store.h"
 
 #include <c10/util/Exception.h>
 
@@ -17,41 +17,41 @@ void ok_or_throw(const Status& status) {
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Store> ControlStore::clone() {
-  return c10::make_intrusive<ControlStore>(client_, timeout_);
+c10::intrusive_ptr<c10d::Store> HubStore::clone() {
+  return c10::make_intrusive<HubStore>(client_, timeout_);
 }
 
-void ControlStore::set(const std::string& key, const std::vector<uint8_t>& value) {
+void HubStore::set(const std::string& key, const std::vector<uint8_t>& value) {
   ok_or_throw(client_.set(key, value));
 }
 
-std::vector<uint8_t> ControlStore::compareSet(const std::string& key,
+std::vector<uint8_t> HubStore::compareSet(const std::string& key,
                                               const std::vector<uint8_t>& expected,
                                               const std::vector<uint8_t>& desired) {
   return value_or_throw(client_.compare_set(key, expected, desired));
 }
 
-std::vector<uint8_t> ControlStore::get(const std::string& key) {
+std::vector<uint8_t> HubStore::get(const std::string& key) {
   return value_or_throw(client_.get(key, timeout_));
 }
 
-int64_t ControlStore::add(const std::string& key, int64_t value) {
+int64_t HubStore::add(const std::string& key, int64_t value) {
   return value_or_throw(client_.add(key, value));
 }
 
-bool ControlStore::deleteKey(const std::string& key) {
+bool HubStore::deleteKey(const std::string& key) {
   return value_or_throw(client_.delete_key(key));
 }
 
-bool ControlStore::check(const std::vector<std::string>& keys) {
+bool HubStore::check(const std::vector<std::string>& keys) {
   return value_or_throw(client_.check(keys));
 }
 
-int64_t ControlStore::getNumKeys() { return value_or_throw(client_.num_keys()); }
+int64_t HubStore::getNumKeys() { return value_or_throw(client_.num_keys()); }
 
-void ControlStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
+void HubStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
-void ControlStore::wait(const std::vector<std::string>& keys,
+void HubStore::wait(const std::vector<std::string>& keys,
                         const std::chrono::milliseconds& timeout) {
   ok_or_throw(client_.wait(keys, timeout));
 }

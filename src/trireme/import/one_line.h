@@ -22,7 +22,7 @@ namespace trireme {
       line += c;
     }
   }
-  return text.size() > kMaxSize ? line + "..." : line;
+  return text.size() > kMaxSize ? line + " [cut]" : line;
 }
 
 template <typename T>

@@ -35,6 +35,8 @@ class ScratchDirectory {
   std::string write(std::string_view name, std::string_view content) const {
     const std::filesystem::path file = path(name);
     std::filesystem::create_directories(file.parent_path());
+    // File systems wait for the disk when a file is cut and written again.
+    std::filesystem::remove(file);
     std::ofstream(file, std::ios::binary)
         .write(content.data(), static_cast<std::streamsize>(content.size()));
     return file.string();

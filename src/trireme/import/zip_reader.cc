@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string_view>
 
 #include <zlib.h>
 
@@ -36,14 +37,26 @@ bool fits(std::span<const std::byte> bytes, uint64_t position, uint64_t size) {
   return position <= bytes.size() && size <= bytes.size() - position;
 }
 
+// The record at the end of the file, behind which is nothing but its comment: a record of the
+// archive may be a ZIP file as well, with such a record of its own.
 std::optional<uint64_t> find_end(std::span<const std::byte> bytes) {
   if (bytes.size() < kEndSize) return std::nullopt;
   const uint64_t last = bytes.size() - kEndSize;
   const uint64_t first = last > 0xFFFF ? last - 0xFFFF : 0;
   for (uint64_t position = last + 1; position-- > first;) {
-    if (number_at<uint32_t>(bytes, position) == kEndSignature) return position;
+    if (number_at<uint32_t>(bytes, position) == kEndSignature &&
+        number_at<uint16_t>(bytes, position + 20) == last - position) {
+      return position;
+    }
   }
   return std::nullopt;
+}
+
+// Control characters in the name of a record come from damage, or would change a terminal.
+bool is_record_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F;
+  });
 }
 
 }  // namespace
@@ -87,9 +100,21 @@ Status ZipReader::read_directory() {
     return Error{fmt::format("{} is truncated: its ZIP directory lies outside the file", path())};
   }
   const uint64_t directory_end = position + size;
+  // torch writes a ZIP64 end whether it is needed or not.
+  const bool is_followed =
+      directory_end == *end || (fits(bytes, directory_end, 4) &&
+                                number_at<uint32_t>(bytes, directory_end) == kEnd64Signature);
+  if (!is_followed) {
+    return Error{fmt::format("{} is corrupted: its ZIP directory is not where it says", path())};
+  }
   directory_ = position;
   for (uint64_t i = 0; i < count; ++i) {
     TRIREME_TRY(position, read_entry(position, directory_end));
+  }
+  if (position != directory_end) {
+    return Error{fmt::format(
+        "{} is corrupted: its ZIP directory has more than the {} records that it counts", path(),
+        count)};
   }
   return verify_records_are_apart();
 }
@@ -113,6 +138,7 @@ Result<uint64_t> ZipReader::read_entry(uint64_t position, uint64_t end) {
   if (next > end) return corrupted;
   const std::string name(reinterpret_cast<const char*>(bytes.data()) + position + kEntrySize,
                          name_size);
+  if (!is_record_name(name)) return corrupted;
   // ZIP64: the extra field 1 holds, in this order, those numbers that did not fit.
   uint64_t extra = position + kEntrySize + name_size;
   const uint64_t extra_end = extra + extra_size;

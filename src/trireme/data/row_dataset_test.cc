@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "trireme/data/dataset.h"
+#include "trireme/import/safetensors.h"
+#include "trireme/import/safetensors_writer.h"
 #include "trireme/import/scratch_directory.h"
 
 namespace trireme {
@@ -19,6 +21,15 @@ std::string npy(std::string_view descr, std::string_view shape, std::string_view
   const auto size = static_cast<uint16_t>(header.size());
   return std::string("\x93NUMPY\x01\x00", 8) + bytes_of<uint16_t>({size}) + header +
          std::string(data);
+}
+
+Status write_safetensors(const std::string& path,
+                         const std::vector<std::pair<std::string, TensorView>>& tensors) {
+  std::vector<SafetensorsEntry> entries;
+  for (const auto& [name, view] : tensors) entries.push_back({name, view.dtype, view.sizes});
+  TRIREME_TRY(SafetensorsWriter writer, SafetensorsWriter::create(path, entries));
+  for (const auto& [name, view] : tensors) TRIREME_TRY(writer.append(view.bytes));
+  return writer.commit();
 }
 
 const InputSpec kX{.name = "x", .dtype = DType::kFloat32, .sizes = {2}};

@@ -40,11 +40,9 @@ std::vector<StoreAnswer> ControlStore::serve(int64_t asker, const Message& reque
   std::vector<StoreAnswer> answers;
   const auto add_answer = [&](int64_t to, const Message& question) {
     Result<Message> reply = answer(question);
-    Message message = reply.ok() ? std::move(reply).value()
-                                 : Message{.kind = MessageKind::kReplyError,
-                                           .request = 0,
-                                           .number = 0,
-                                           .texts = {reply.error().message}};
+    Message message = reply.ok()
+                          ? std::move(reply).value()
+                          : make_message(MessageKind::kReplyError, 0, {reply.error().message});
     message.request = question.request;
     answers.push_back({.asker = to, .reply = std::move(message)});
   };
@@ -63,7 +61,7 @@ void ControlStore::forget(int64_t asker) {
 }
 
 Result<Message> ControlStore::answer(const Message& request) {
-  Message reply{.kind = MessageKind::kReply, .request = 0, .number = 0, .texts = {}};
+  Message reply = make_message(MessageKind::kReply);
   switch (request.kind) {
     case MessageKind::kSet:
       values_[request.texts[0]] = request.texts[1];

@@ -26,7 +26,7 @@ find_path(Gloo_INCLUDE_DIR gloo/algorithm.h)
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Torch
   REQUIRED_VARS Torch_CPU_LIBRARY Torch_C10_LIBRARY Torch_INCLUDE_DIR Gloo_INCLUDE_DIR
-  REASON_FAILURE_MESSAGE "looked in '${Torch_ROOT_DIR}' of ${TRIREME_PYTHON}, run scripts/setup, or configure with -DTRIREME_TORCH=OFF")
+  REASON_FAILURE_MESSAGE "looked in '${Torch_ROOT_DIR}' of ${TRIREME_PYTHON} - run scripts/setup, or configure with -DTRIREME_TORCH=OFF")
 
 if(Torch_FOUND AND NOT TARGET Torch::Torch)
   add_library(Torch::C10 SHARED IMPORTED)
@@ -37,6 +37,6 @@ if(Torch_FOUND AND NOT TARGET Torch::Torch)
     INTERFACE_LINK_LIBRARIES "Torch::C10;${Torch_GOMP_LIBRARY}"
     INTERFACE_LINK_OPTIONS "-Wl,--no-as-needed"
     INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;_GLIBCXX_USE_CXX11_ABI=1"
-    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES
+    INTERFACE_INCLUDE_DIRECTORIES
       "${Torch_INCLUDE_DIR};${Torch_INCLUDE_DIR}/torch/csrc/api/include")
 endif()

@@ -1,11 +1,14 @@
 // Dataset: the samples of a run, one row a sample for each input of the model.
 //
-//   bytes:PATH...              files, or directories whose files are taken in sorted order (deep),
+//   bytes:PATH[,PATH...]       files, or directories whose files are taken in sorted order (deep),
 //                              joined; sample i = bytes[i*L, i*L+L)
 //   tokens:FILE[:uint16|uint32] a flat file of little-endian numbers (uint16 when not said), the
 //                              same rule
 //   arrays:x.npy,y.npy         one array an input, in the order of the model's inputs
 //   safetensors:FILE           one tensor an input, by the input's name
+//
+// A comma inside a path is not supported. bytes: and tokens: feed models whose one input is a matrix
+// of integers, [batch, L]; what is left over behind the last whole sample is not used.
 //
 // Files are mapped, and only the rows that are asked for are touched. Integers are converted to the
 // width of the input, checked for range; other conversions are refused.

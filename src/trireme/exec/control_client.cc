@@ -24,11 +24,11 @@ std::string quoted_list(const std::vector<std::string>& keys) {
   return fmt::format("key{} {} of the store", keys.size() == 1 ? "" : "s", fmt::join(keys, ", "));
 }
 
-Message make_message(MessageKind kind, int64_t number, std::vector<std::string> texts) {
+ControlMessage make_message(MessageKind kind, int64_t number, std::vector<std::string> texts) {
   return {.kind = kind, .request = 0, .number = number, .texts = std::move(texts)};
 }
 
-size_t payload_bytes(const Message& message) {
+size_t payload_bytes(const ControlMessage& message) {
   size_t total = 0;
   for (const std::string& text : message.texts) total += text.size() + 64;
   return total;
@@ -64,7 +64,7 @@ Status ControlClient::introduce() {
   while (true) {
     bool is_over = channel_.send_some() == ChannelState::kEnded;
     is_over = channel_.receive_some() == ChannelState::kEnded || is_over;
-    TRIREME_TRY(const std::optional<Message> answer, channel_.next());
+    TRIREME_TRY(const std::optional<ControlMessage> answer, channel_.next());
     if (answer.has_value() && answer->kind == MessageKind::kWelcome) return Status();
     if (answer.has_value() && answer->kind == MessageKind::kRefused) {
       return Error{fmt::format("{} at {} refused rank {}: {}", options_.hub_name, options_.address,
@@ -89,7 +89,7 @@ Status ControlClient::introduce() {
 
 // ---- any thread
 
-Result<Message> ControlClient::request(Message message, std::chrono::milliseconds timeout,
+Result<ControlMessage> ControlClient::request(ControlMessage message, std::chrono::milliseconds timeout,
                                        const std::string& what, AfterLoss after_loss) {
   if (payload_bytes(message) > kMaxFrameBytes - 1024) {
     return Error{fmt::format("{}: {} bytes are too many for the control channel", what,
@@ -110,14 +110,14 @@ Result<Message> ControlClient::request(Message message, std::chrono::millisecond
   wake_.notify();
   answered_.wait_until(lock, deadline,
                        [&] { return pending_[id].reply.has_value() || is_hopeless(); });
-  const std::optional<Message> reply = std::move(pending_[id].reply);
+  const std::optional<ControlMessage> reply = std::move(pending_[id].reply);
   pending_.erase(id);
   if (reply.has_value()) {
     if (reply->kind == MessageKind::kReplyError) return Error{reply->texts[0]};
     return *reply;
   }
   if (is_hopeless()) return Error{fmt::format("{}: {}", what, lost_.value_or("not connected"))};
-  Message cancel{.kind = MessageKind::kCancel, .request = id, .number = 0, .texts = {}};
+  ControlMessage cancel{.kind = MessageKind::kCancel, .request = id, .number = 0, .texts = {}};
   outgoing_.push_back(std::move(cancel));
   wake_.notify();
   return Error{fmt::format("{}: no answer for {:g} s", what,
@@ -131,20 +131,20 @@ Status ControlClient::set(const std::string& key, const StoreBytes& value) {
 }
 
 Result<StoreBytes> ControlClient::get(const std::string& key, std::chrono::milliseconds timeout) {
-  TRIREME_TRY(const Message reply, request(make_message(MessageKind::kGet, 0, {key}), timeout,
+  TRIREME_TRY(const ControlMessage reply, request(make_message(MessageKind::kGet, 0, {key}), timeout,
                                            "waiting for " + quoted_list({key})));
   return reply.texts.empty() ? StoreBytes() : to_store_bytes(reply.texts[0]);
 }
 
 Result<int64_t> ControlClient::add(const std::string& key, int64_t delta) {
-  TRIREME_TRY(const Message reply,
+  TRIREME_TRY(const ControlMessage reply,
               request(make_message(MessageKind::kAdd, delta, {key}), options_.request_timeout,
                       "adding to " + quoted_list({key})));
   return reply.number;
 }
 
 Result<bool> ControlClient::check(const std::vector<std::string>& keys) {
-  TRIREME_TRY(const Message reply,
+  TRIREME_TRY(const ControlMessage reply,
               request(make_message(MessageKind::kCheck, 0, keys), options_.request_timeout,
                       "checking " + quoted_list(keys)));
   return reply.number != 0;
@@ -158,7 +158,7 @@ Status ControlClient::wait(const std::vector<std::string>& keys,
 }
 
 Result<bool> ControlClient::delete_key(const std::string& key) {
-  TRIREME_TRY(const Message reply,
+  TRIREME_TRY(const ControlMessage reply,
               request(make_message(MessageKind::kDelete, 0, {key}), options_.request_timeout,
                       "deleting " + quoted_list({key})));
   return reply.number != 0;
@@ -166,7 +166,7 @@ Result<bool> ControlClient::delete_key(const std::string& key) {
 
 Result<StoreBytes> ControlClient::compare_set(const std::string& key, const StoreBytes& expected,
                                               const StoreBytes& desired) {
-  TRIREME_TRY(const Message reply,
+  TRIREME_TRY(const ControlMessage reply,
               request(make_message(MessageKind::kCompareSet, 0,
                                    {key, to_text_bytes(expected), to_text_bytes(desired)}),
                       options_.request_timeout, "setting " + quoted_list({key})));
@@ -174,7 +174,7 @@ Result<StoreBytes> ControlClient::compare_set(const std::string& key, const Stor
 }
 
 Result<int64_t> ControlClient::num_keys() {
-  TRIREME_TRY(const Message reply,
+  TRIREME_TRY(const ControlMessage reply,
               request(make_message(MessageKind::kNumKeys, 0, {}), options_.request_timeout,
                       "counting the keys of the store"));
   return reply.number;
@@ -190,8 +190,9 @@ void ControlClient::publish(std::string text) {
 }
 
 Status ControlClient::fail(const std::string& message, FailureOrigin origin) {
-  TRIREME_TRY(request(make_message(MessageKind::kFailed, static_cast<int64_t>(origin), {message}),
-                      std::chrono::seconds(2), "reporting a failure", AfterLoss::kSend));
+  TRIREME_TRY(request(
+      make_message(MessageKind::kFailed, static_cast<int64_t>(origin), {message, current_work()}),
+      std::chrono::seconds(2), "reporting a failure", AfterLoss::kSend));
   return Status();
 }
 
@@ -199,6 +200,10 @@ Status ControlClient::finish() {
   TRIREME_TRY(request(make_message(MessageKind::kFinished, 0, {}), options_.request_timeout,
                       "reporting the end"));
   return Status();
+}
+
+std::string ControlClient::current_work() const {
+  return options_.where ? options_.where() : "work that it does not name";
 }
 
 std::optional<std::string> ControlClient::lost_reason() const {
@@ -243,7 +248,7 @@ ChannelState ControlClient::exchange_frames() {
   const auto send_all = [this] {
     {
       const std::lock_guard lock(mutex_);
-      for (const Message& message : outgoing_) channel_.queue(message);
+      for (const ControlMessage& message : outgoing_) channel_.queue(message);
       outgoing_.clear();
     }
     return channel_.send_some();
@@ -260,7 +265,7 @@ ChannelState ControlClient::exchange_frames() {
 ChannelState ControlClient::take_frames() {
   const ChannelState state = channel_.receive_some();
   while (true) {
-    const Result<std::optional<Message>> message = channel_.next();
+    const Result<std::optional<ControlMessage>> message = channel_.next();
     if (!message.ok()) return ChannelState::kEnded;
     if (!message.value().has_value()) return state;
     last_heard_ = Clock::now();
@@ -268,7 +273,7 @@ ChannelState ControlClient::take_frames() {
   }
 }
 
-void ControlClient::handle(const Message& message) {
+void ControlClient::handle(const ControlMessage& message) {
   switch (message.kind) {
     case MessageKind::kReply:
     case MessageKind::kReplyError: {
@@ -281,8 +286,7 @@ void ControlClient::handle(const Message& message) {
       return;
     }
     case MessageKind::kLost: {
-      const std::string where = options_.where ? options_.where() : std::string("unknown work");
-      channel_.queue(make_message(MessageKind::kWhere, 0, {where}));
+      channel_.queue(make_message(MessageKind::kWhere, 0, {current_work()}));
       // On its way before on_lost, which may end this process.
       [[maybe_unused]] const ChannelState sent = channel_.send_some();
       lose(message.texts[0]);

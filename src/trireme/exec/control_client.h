@@ -37,7 +37,7 @@ struct ClientOptions {
   std::chrono::milliseconds silence_timeout = std::chrono::seconds(30);  // of the hub
   std::chrono::milliseconds request_timeout = std::chrono::seconds(30);  // where none is given
   // What this rank is doing: "RG1 (gradients of micro-batch 1 from rank 1)". Called on the
-  // client's thread; must not block, nor call the client.
+  // client's thread, and by fail(); must not block, nor call the client.
   std::function<std::string()> where;
   // Called once on the client's thread, after `where` has been answered, when another rank is lost
   // or the hub is gone, unless this rank has finished. May end the process; must not call or
@@ -68,7 +68,8 @@ class ControlClient {
   // Sends a line to the hub's owner. Does not wait; lines arrive in order, and before finish().
   void publish(std::string text);
   // Tells why this rank ends the run. When it returns ok the hub knows, so whatever other ranks
-  // suffer from the end of this one is not taken for the cause. Works after a loss, too.
+  // suffer from the end of this one is not taken for the cause, and what this rank was doing is
+  // in the report whoever the cause is. Works after a loss, too.
   Status fail(const std::string& message, FailureOrigin origin = FailureOrigin::kUnknown);
   // This rank is done: its process may exit, and on_lost is not called any more.
   Status finish();
@@ -79,20 +80,21 @@ class ControlClient {
  private:
   struct Pending {
     bool ends_the_run = false;  // finish(): once answered, no loss concerns this rank
-    std::optional<Message> reply;
+    std::optional<ControlMessage> reply;
   };
   enum class AfterLoss { kRefuse, kSend };
 
   ControlClient(ClientOptions options, FrameChannel channel);
 
   [[nodiscard]] Status introduce();
-  [[nodiscard]] Result<Message> request(Message message, std::chrono::milliseconds timeout,
+  [[nodiscard]] std::string current_work() const;
+  [[nodiscard]] Result<ControlMessage> request(ControlMessage message, std::chrono::milliseconds timeout,
                                         const std::string& what,
                                         AfterLoss after_loss = AfterLoss::kRefuse);
   void run(const std::stop_token& stop);
   [[nodiscard]] ChannelState exchange_frames();
   [[nodiscard]] ChannelState take_frames();
-  void handle(const Message& message);
+  void handle(const ControlMessage& message);
   void lose(const std::string& reason);
   void disconnect(const std::string& reason);
 
@@ -103,7 +105,7 @@ class ControlClient {
 
   mutable std::mutex mutex_;
   std::condition_variable answered_;
-  std::vector<Message> outgoing_;        // guarded by mutex_
+  std::vector<ControlMessage> outgoing_;        // guarded by mutex_
   std::map<uint32_t, Pending> pending_;  // guarded by mutex_
   uint32_t next_request_ = 1;            // guarded by mutex_
   std::optional<std::string> lost_;      // guarded by mutex_

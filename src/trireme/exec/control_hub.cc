@@ -54,9 +54,9 @@ class ControlHub::Loop {
   void poll_once();
   void accept_all();
   void serve(int64_t id);
-  void handle(int64_t id, Connection& connection, const Message& message);
-  void greet(Connection& connection, const Message& hello);
-  void handle_of_rank(int64_t id, Connection& connection, const Message& message);
+  void handle(int64_t id, Connection& connection, const ControlMessage& message);
+  void greet(Connection& connection, const ControlMessage& hello);
+  void handle_of_rank(int64_t id, Connection& connection, const ControlMessage& message);
   void end(int64_t id);
   void hear_exits();
   void tell_decisions();
@@ -143,7 +143,7 @@ void ControlHub::Loop::serve(int64_t id) {
   Connection& connection = found->second;
   bool is_over = connection.channel.receive_some() == ChannelState::kEnded;
   while (!connection.is_closing) {
-    Result<std::optional<Message>> message = connection.channel.next();
+    Result<std::optional<ControlMessage>> message = connection.channel.next();
     if (!message.ok()) is_over = true;
     if (!message.ok() || !message.value().has_value()) break;
     handle(id, connection, *message.value());
@@ -152,7 +152,7 @@ void ControlHub::Loop::serve(int64_t id) {
   if (is_over || (connection.is_closing && !connection.channel.wants_to_send())) end(id);
 }
 
-void ControlHub::Loop::handle(int64_t id, Connection& connection, const Message& message) {
+void ControlHub::Loop::handle(int64_t id, Connection& connection, const ControlMessage& message) {
   if (connection.rank < 0) {
     greet(connection, message);
   } else {
@@ -161,13 +161,11 @@ void ControlHub::Loop::handle(int64_t id, Connection& connection, const Message&
   }
 }
 
-void ControlHub::Loop::greet(Connection& connection, const Message& hello) {
+void ControlHub::Loop::greet(Connection& connection, const ControlMessage& hello) {
   connection.is_closing = true;
   if (hello.kind != MessageKind::kHello || hello.texts[0] != kControlMagic) return;
   if (!tokens_are_equal(hello.texts[1], options_.token)) return;
-  const bool is_rank = hello.number >= 0 && hello.number < options_.watch.num_ranks;
-  const int32_t rank = is_rank ? static_cast<int32_t>(hello.number) : -1;
-  const Status admitted = watch_.admit(rank, Clock::now());
+  const Status admitted = watch_.admit(hello.number, Clock::now());
   if (!admitted.ok()) {
     connection.channel.queue({.kind = MessageKind::kRefused,
                               .request = 0,
@@ -176,14 +174,14 @@ void ControlHub::Loop::greet(Connection& connection, const Message& hello) {
     return;
   }
   connection.is_closing = false;
-  connection.rank = rank;
+  connection.rank = static_cast<int32_t>(hello.number);
   connection.channel.set_max_frame_bytes(kMaxFrameBytes);
   connection.channel.queue({.kind = MessageKind::kWelcome, .request = 0, .number = 0, .texts = {}});
 }
 
-void ControlHub::Loop::handle_of_rank(int64_t id, Connection& connection, const Message& message) {
+void ControlHub::Loop::handle_of_rank(int64_t id, Connection& connection, const ControlMessage& message) {
   const int32_t rank = connection.rank;
-  const Message done{
+  const ControlMessage done{
       .kind = MessageKind::kReply, .request = message.request, .number = 0, .texts = {}};
   if (ControlStore::serves(message.kind)) {
     for (const StoreAnswer& answer : store_.serve(id, message)) {
@@ -201,6 +199,8 @@ void ControlHub::Loop::handle_of_rank(int64_t id, Connection& connection, const 
       on_event_(PublishedLine{.rank = rank, .text = message.texts[0]});
       break;
     case MessageKind::kFailed:
+      // It may be gone before it is asked.
+      watch_.answered(rank, message.texts[1]);
       watch_.failed(rank, message.texts[0],
                     message.number == static_cast<int64_t>(FailureOrigin::kOwn)
                         ? FailureOrigin::kOwn
@@ -245,7 +245,7 @@ void ControlHub::Loop::hear_exits() {
 
 void ControlHub::Loop::tell_decisions() {
   if (const auto announcement = watch_.take_announcement()) {
-    const Message lost{.kind = MessageKind::kLost,
+    const ControlMessage lost{.kind = MessageKind::kLost,
                        .request = 0,
                        .number = announcement->cause.rank,
                        .texts = {describe_cause(announcement->cause, options_.describe_rank)}};

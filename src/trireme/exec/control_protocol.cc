@@ -36,7 +36,7 @@ constexpr std::array<TextCount, 20> kTextCounts = {{
     {0, 1},           // kReply
     {1, 1},           // kReplyError
     {1, 1},           // kPublish
-    {1, 1},           // kFailed
+    {2, 2},           // kFailed
     {0, 0},           // kFinished
     {1, 1},           // kLost
     {1, 1},           // kWhere
@@ -54,13 +54,13 @@ uint64_t read_little_endian(std::string_view bytes, size_t num_bytes) {
   return value;
 }
 
-Result<Message> decode_body(std::string_view body) {
+Result<ControlMessage> decode_body(std::string_view body) {
   if (body.size() < kHeaderBytes) return Error{"a control frame is shorter than its header"};
   const auto kind = static_cast<unsigned char>(body[0]);
   if (kind >= kTextCounts.size()) {
     return Error{fmt::format("a control frame is of the unknown kind {}", kind)};
   }
-  Message message{.kind = static_cast<MessageKind>(kind),
+  ControlMessage message{.kind = static_cast<MessageKind>(kind),
                   .request = static_cast<uint32_t>(read_little_endian(body.substr(1), 4)),
                   .number = static_cast<int64_t>(read_little_endian(body.substr(5), 8)),
                   .texts = {}};
@@ -83,7 +83,7 @@ Result<Message> decode_body(std::string_view body) {
 
 }  // namespace
 
-std::string encode_frame(const Message& message) {
+std::string encode_frame(const ControlMessage& message) {
   std::string body;
   body.push_back(static_cast<char>(message.kind));
   append_little_endian(body, message.request, 4);
@@ -98,23 +98,23 @@ std::string encode_frame(const Message& message) {
   return frame + body;
 }
 
-Result<std::optional<Message>> FrameReader::next() {
+Result<std::optional<ControlMessage>> FrameReader::next() {
   const std::string_view rest = std::string_view(buffer_).substr(consumed_);
-  if (rest.size() < kLengthBytes) return std::optional<Message>();
+  if (rest.size() < kLengthBytes) return std::optional<ControlMessage>();
   const uint64_t length = read_little_endian(rest, kLengthBytes);
   if (length > max_frame_bytes_) {
     return Error{fmt::format("a control frame announces {} bytes, more than the {} allowed", length,
                              max_frame_bytes_)};
   }
-  if (rest.size() < kLengthBytes + length) return std::optional<Message>();
-  TRIREME_TRY(Message message, decode_body(rest.substr(kLengthBytes, length)));
+  if (rest.size() < kLengthBytes + length) return std::optional<ControlMessage>();
+  TRIREME_TRY(ControlMessage message, decode_body(rest.substr(kLengthBytes, length)));
   consumed_ += kLengthBytes + length;
   // Moving the rest to the front for every frame would be quadratic in a burst of small ones.
   if (consumed_ == buffer_.size() || consumed_ > (size_t{1} << 16)) {
     buffer_.erase(0, consumed_);
     consumed_ = 0;
   }
-  return std::optional<Message>(std::move(message));
+  return std::optional<ControlMessage>(std::move(message));
 }
 
 std::string make_control_token() {

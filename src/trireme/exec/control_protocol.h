@@ -21,7 +21,8 @@
 //   kNumKeys                                        kReply   number = keys in the store
 //   kCancel      request = the waiting one's        none
 //   kPublish     text                               none
-//   kFailed      number = FailureOrigin; message    kReply
+//   kFailed      number = FailureOrigin;            kReply
+//                message, what it was doing
 //   kFinished                                       kReply
 //   kWhere       text, the answer to kLost          kLost    number = rank; sentence
 //
@@ -70,13 +71,13 @@ enum class FailureOrigin : uint8_t {
   kUnknown,  // may follow from another rank's end: a transfer that failed
 };
 
-struct Message {
+struct ControlMessage {
   MessageKind kind = MessageKind::kHeartbeat;
   uint32_t request = 0;
   int64_t number = 0;
   std::vector<std::string> texts;
 
-  bool operator==(const Message&) const = default;
+  bool operator==(const ControlMessage&) const = default;
 };
 
 inline constexpr std::string_view kControlMagic = "trireme-control-1";
@@ -84,7 +85,7 @@ inline constexpr size_t kMaxHelloBytes = 512;               // before the token 
 inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;  // after it
 
 // The whole frame, length included.
-[[nodiscard]] std::string encode_frame(const Message& message);
+[[nodiscard]] std::string encode_frame(const ControlMessage& message);
 
 // Cuts a stream of bytes into messages.
 class FrameReader {
@@ -94,7 +95,7 @@ class FrameReader {
   void set_max_frame_bytes(size_t max_frame_bytes) { max_frame_bytes_ = max_frame_bytes; }
   void append(std::string_view bytes) { buffer_.append(bytes); }
   // The next whole message, none yet, or an error after which the stream is of no use.
-  [[nodiscard]] Result<std::optional<Message>> next();
+  [[nodiscard]] Result<std::optional<ControlMessage>> next();
 
  private:
   size_t max_frame_bytes_;

@@ -26,7 +26,7 @@ bool ControlStore::has_all(const std::vector<std::string>& keys) const {
                      [this](const std::string& key) { return values_.contains(key); });
 }
 
-std::vector<StoreAnswer> ControlStore::serve(int64_t asker, const Message& request) {
+std::vector<StoreAnswer> ControlStore::serve(int64_t asker, const ControlMessage& request) {
   if (request.kind == MessageKind::kCancel) {
     std::erase_if(waiting_, [&](const Waiting& waiting) {
       return waiting.asker == asker && waiting.request.request == request.request;
@@ -38,10 +38,10 @@ std::vector<StoreAnswer> ControlStore::serve(int64_t asker, const Message& reque
     return {};
   }
   std::vector<StoreAnswer> answers;
-  const auto add_answer = [&](int64_t to, const Message& question) {
-    Result<Message> reply = answer(question);
-    Message message = reply.ok() ? std::move(reply).value()
-                                 : Message{.kind = MessageKind::kReplyError,
+  const auto add_answer = [&](int64_t to, const ControlMessage& question) {
+    Result<ControlMessage> reply = answer(question);
+    ControlMessage message = reply.ok() ? std::move(reply).value()
+                                 : ControlMessage{.kind = MessageKind::kReplyError,
                                            .request = 0,
                                            .number = 0,
                                            .texts = {reply.error().message}};
@@ -62,8 +62,8 @@ void ControlStore::forget(int64_t asker) {
   std::erase_if(waiting_, [asker](const Waiting& waiting) { return waiting.asker == asker; });
 }
 
-Result<Message> ControlStore::answer(const Message& request) {
-  Message reply{.kind = MessageKind::kReply, .request = 0, .number = 0, .texts = {}};
+Result<ControlMessage> ControlStore::answer(const ControlMessage& request) {
+  ControlMessage reply{.kind = MessageKind::kReply, .request = 0, .number = 0, .texts = {}};
   switch (request.kind) {
     case MessageKind::kSet:
       values_[request.texts[0]] = request.texts[1];
@@ -112,7 +112,7 @@ Result<int64_t> ControlStore::add(const std::string& key, int64_t delta) {
   return value;
 }
 
-std::string ControlStore::compare_set(const Message& request) {
+std::string ControlStore::compare_set(const ControlMessage& request) {
   const std::string& expected = request.texts[1];
   const std::string& desired = request.texts[2];
   const auto found = values_.find(request.texts[0]);

@@ -20,7 +20,7 @@ namespace trireme {
 
 struct StoreAnswer {
   int64_t asker = 0;
-  Message reply;
+  ControlMessage reply;
 };
 
 class ControlStore {
@@ -29,7 +29,7 @@ class ControlStore {
   [[nodiscard]] static bool serves(MessageKind kind);
 
   // `asker` names the connection that gets the answer. REQUIRES: serves(request.kind).
-  [[nodiscard]] std::vector<StoreAnswer> serve(int64_t asker, const Message& request);
+  [[nodiscard]] std::vector<StoreAnswer> serve(int64_t asker, const ControlMessage& request);
   // Drops what the asker waits for: it is gone.
   void forget(int64_t asker);
 
@@ -38,13 +38,13 @@ class ControlStore {
  private:
   struct Waiting {
     int64_t asker = 0;
-    Message request;
+    ControlMessage request;
   };
 
   [[nodiscard]] bool has_all(const std::vector<std::string>& keys) const;
-  [[nodiscard]] Result<Message> answer(const Message& request);
+  [[nodiscard]] Result<ControlMessage> answer(const ControlMessage& request);
   [[nodiscard]] Result<int64_t> add(const std::string& key, int64_t delta);
-  [[nodiscard]] std::string compare_set(const Message& request);
+  [[nodiscard]] std::string compare_set(const ControlMessage& request);
 
   std::map<std::string, std::string, std::less<>> values_;
   std::vector<Waiting> waiting_;

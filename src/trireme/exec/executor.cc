@@ -84,14 +84,14 @@ Status Executor::run_action(const Schedule& schedule, const Action& action) {
 }
 
 Status Executor::run_send(const Schedule& schedule, const Action& action) {
-  const std::optional<Counterpart> other = counterpart(schedule, rank_, action);
+  const Counterpart other = other_side(schedule, rank_, action);
   TRIREME_TRY(Transfer transfer, ask_for_message(action));
   sends_.push_back(std::move(transfer));
   Transfer& send = sends_.back();
   for (size_t part = 0; part < send.message.parts.size(); ++part) {
-    const int32_t tag = transfer_tag(other->action, static_cast<int32_t>(part));
+    const int32_t tag = transfer_tag(other.action, static_cast<int32_t>(part));
     TRIREME_TRY(const Ticket ticket,
-                transport_.post_send(other->rank, tag, send.message.parts[part]));
+                transport_.post_send(other.rank, tag, send.message.parts[part]));
     send.tickets.push_back(ticket);
   }
   return Status();
@@ -124,7 +124,7 @@ Status Executor::post_receives(const Schedule& schedule, size_t count) {
 }
 
 Status Executor::post_receive(const Schedule& schedule, const Action& action) {
-  const int32_t sender = counterpart(schedule, rank_, action)->rank;
+  const int32_t sender = other_side(schedule, rank_, action).rank;
   TRIREME_TRY(Transfer transfer, ask_for_message(action));
   receives_.push_back(std::move(transfer));
   Transfer& receive = receives_.back();

@@ -24,13 +24,13 @@ class FrameChannel {
   [[nodiscard]] int fd() const { return socket_.get(); }
   void set_max_frame_bytes(size_t max_frame_bytes) { reader_.set_max_frame_bytes(max_frame_bytes); }
 
-  void queue(const Message& message) { outgoing_ += encode_frame(message); }
+  void queue(const ControlMessage& message) { outgoing_ += encode_frame(message); }
   [[nodiscard]] bool wants_to_send() const { return !outgoing_.empty(); }
   // Sends what the kernel takes now.
   [[nodiscard]] ChannelState send_some();
   // Reads what is there. After kEnded, next() still hands out what arrived before the end.
   [[nodiscard]] ChannelState receive_some();
-  [[nodiscard]] Result<std::optional<Message>> next() { return reader_.next(); }
+  [[nodiscard]] Result<std::optional<ControlMessage>> next() { return reader_.next(); }
 
  private:
   FileDescriptor socket_;

@@ -12,9 +12,10 @@
 namespace trireme {
 namespace {
 
-std::vector<std::unique_ptr<Transport>> make_ranks(std::shared_ptr<LoopbackNetwork> network,
+std::vector<std::unique_ptr<Transport>> make_ranks(const std::shared_ptr<LoopbackNetwork>& network,
                                                    int32_t num_ranks) {
   std::vector<std::unique_ptr<Transport>> ranks;
+  ranks.reserve(static_cast<size_t>(num_ranks));
   for (int32_t rank = 0; rank < num_ranks; ++rank) {
     ranks.push_back(make_loopback_transport(network, rank));
   }

@@ -16,6 +16,7 @@ namespace trireme {
                                                    const std::function<Status(int32_t)>& body) {
   std::vector<Status> outcomes(static_cast<size_t>(num_ranks));
   std::vector<std::jthread> threads;
+  threads.reserve(outcomes.size());
   for (int32_t rank = 0; rank < num_ranks; ++rank) {
     threads.emplace_back(
         [&body, rank, &outcome = outcomes[static_cast<size_t>(rank)]] { outcome = body(rank); });

@@ -27,11 +27,11 @@ RunWatch::RankRecord& RunWatch::record(int32_t rank) {
   return ranks_[static_cast<size_t>(rank)];
 }
 
-Status RunWatch::admit(int32_t rank, TimePoint now) {
+Status RunWatch::admit(int64_t rank, TimePoint now) {
   if (rank < 0 || static_cast<size_t>(rank) >= ranks_.size()) {
     return Error{fmt::format("the run has {} ranks and no rank {}", ranks_.size(), rank)};
   }
-  RankRecord& entry = record(rank);
+  RankRecord& entry = record(static_cast<int32_t>(rank));
   if (entry.state != RankState::kAbsent) {
     return Error{fmt::format("rank {} is or was connected already", rank)};
   }

@@ -39,8 +39,8 @@ class RunWatch {
  public:
   RunWatch(RunWatchOptions options, TimePoint now);
 
-  // A rank introduces itself; the error is for that rank.
-  Status admit(int32_t rank, TimePoint now);
+  // A rank introduces itself with whatever number; the error is for that rank.
+  Status admit(int64_t rank, TimePoint now);
   // REQUIRES below: an admitted rank, except for exited().
   void heard(int32_t rank, TimePoint now);
   void finished(int32_t rank);

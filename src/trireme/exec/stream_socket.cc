@@ -89,7 +89,7 @@ Result<SocketAddress> parse_socket_address(std::string_view text) {
   std::string_view host = text.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
+  } else if (host.find_first_of(":[]") != std::string_view::npos) {
     return wrong;
   }
   const std::string_view digits = text.substr(colon + 1);

@@ -36,7 +36,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kStatusTimeout(300);
 // A killed process that is still there after this is stuck in the kernel; nobody can end it.
 constexpr std::chrono::milliseconds kKillTimeout(700);
-constexpr std::chrono::milliseconds kFlushTimeout(200);
+constexpr std::chrono::milliseconds kFlushTimeout(300);
 
 // From the hub's thread to the supervisor's.
 class EventQueue {

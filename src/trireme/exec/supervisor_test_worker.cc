@@ -1,16 +1,16 @@
 // A rank, and a supervisor of such ranks, for supervisor_test.cc.
 //
-//   supervisor_test_worker supervise N [--quiet] MODE [RANK:MODE ...]    runs supervise()
-//   supervisor_test_worker MODE [RANK:MODE ...]                          what it starts
+//   supervisor_test_worker supervise N [--quiet] [--program P] [--grace S] MODE [RANK:MODE ...]
+//   runs supervise() supervisor_test_worker MODE [RANK:MODE ...]                          what it
+//   starts
 //
 // MODE is for all ranks but those that have one of their own; the modes are below.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <signal.h>
@@ -69,6 +69,21 @@ void publish_steps(ControlClient& client) {
 
 int finish(ControlClient& client) { return client.finish().ok() ? 0 : 5; }
 
+// Dies when rank 1, which says its process id before it stops, has stopped.
+[[noreturn]] void kill_self_when_stopped(ControlClient& client) {
+  const Result<StoreBytes> pid = client.get("stopping", std::chrono::seconds(20));
+  if (!pid.ok()) ::_exit(5);
+  const std::string path =
+      fmt::format("/proc/{}/stat", std::string(pid.value().begin(), pid.value().end()));
+  while (true) {
+    std::ifstream file(path);
+    std::string text;
+    std::getline(file, text);
+    if (text.find(") T ") != std::string::npos) ::raise(SIGKILL);
+    ::usleep(1000);
+  }
+}
+
 int after_meeting(std::unique_ptr<ControlClient> client, const std::string& mode) {
   if (mode == "finish") return finish(*client);
   if (mode == "train") {
@@ -76,8 +91,22 @@ int after_meeting(std::unique_ptr<ControlClient> client, const std::string& mode
     return finish(*client);
   }
   if (mode == "kill") ::raise(SIGKILL);
-  if (mode == "stop") ::raise(SIGSTOP);
+  if (mode == "stop") {
+    const std::string pid = std::to_string(::getpid());
+    if (!client->set("stopping", StoreBytes(pid.begin(), pid.end())).ok()) return 5;
+    ::raise(SIGSTOP);
+  }
   if (mode == "exit3") ::_exit(3);
+  if (mode == "kill_when_1_is_stopped") kill_self_when_stopped(*client);
+  if (mode == "babble") {
+    while (true) say(std::string(1000, 'x'));
+  }
+  if (mode == "chatter") {
+    for (int64_t i = 0;; ++i) {
+      client->publish(fmt::format(R"({{"event":"step","step":{}}})", i));
+      if (!client->add("count", 1).ok()) sleep_for_ever();
+    }
+  }
   if (mode == "silent0") ::_exit(0);
   if (mode == "fail" || mode == "suffer") {
     const bool is_own = mode == "fail";
@@ -120,6 +149,8 @@ int run_worker(const std::vector<std::string>& modes) {
       const char* value = std::getenv(name);
       say(fmt::format("{}={}", name, value == nullptr ? "" : value));
     }
+    char byte = 0;
+    if (::read(STDIN_FILENO, &byte, 1) == 0) say("stdin is empty");
     mode = "finish";
   }
   const Status met = meet(*client.value());
@@ -127,6 +158,7 @@ int run_worker(const std::vector<std::string>& modes) {
     say(met.error().message);
     return 7;
   }
+  say("met");
   return after_meeting(std::move(client).value(), mode);
 }
 
@@ -137,6 +169,7 @@ int run_supervisor(const char* self, std::vector<std::string> arguments) {
   options.threads_per_worker = 3;
   options.environment = {"MORE=yes"};
   options.exit_timeout = std::chrono::milliseconds(300);
+  options.grace = std::chrono::milliseconds(300);
   arguments.erase(arguments.begin());
   if (arguments[0] == "--quiet") {
     options.progress = ProgressOutput::kQuiet;
@@ -146,12 +179,15 @@ int run_supervisor(const char* self, std::vector<std::string> arguments) {
     options.worker_path = arguments[1];
     arguments.erase(arguments.begin(), arguments.begin() + 2);
   }
+  if (arguments[0] == "--grace") {
+    options.grace = std::chrono::seconds(std::atoi(arguments[1].c_str()));
+    arguments.erase(arguments.begin(), arguments.begin() + 2);
+  }
   options.arguments = arguments;
   options.describe_rank = [](int32_t rank) {
     return fmt::format("rank {} (stage {}, replica {})", rank, rank % 2, rank / 2);
   };
   options.watch.where_timeout = std::chrono::milliseconds(300);
-  options.grace = std::chrono::milliseconds(300);
   const Result<int> status = supervise(options);
   if (status.ok()) return status.value();
   std::fprintf(stderr, "%s\n", status.error().message.c_str());

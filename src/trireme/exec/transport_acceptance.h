@@ -195,6 +195,7 @@ TEST_P(TransportAcceptance, RunsSeveralAllReducesAndTransfersAtOnce) {
   expect_ok([&](int32_t rank, Transport& transport) -> Status {
     TRIREME_TRY(const CommunicatorId world, transport.join("world", {0, 1}));
     std::vector<std::vector<float>> sums;
+    sums.reserve(6);
     for (int32_t i = 0; i < 6; ++i) {
       sums.emplace_back(static_cast<size_t>(i) + 1, static_cast<float>(i + rank));
     }

@@ -1,12 +1,9 @@
 #include "trireme/import/safetensors.h"
 
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 namespace trireme {
 namespace {
@@ -67,38 +64,6 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
     file.tensors_[name] = std::move(view.value());
   }
   return file;
-}
-
-Status write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
-  Json header = Json::object();
-  header["__metadata__"] = {{"format", "pt"}};
-  uint64_t offset = 0;
-  for (const NamedTensor& named : tensors) {
-    const TensorView& tensor = named.tensor;
-    header[named.name] = {{"dtype", dtype_info(tensor.dtype).safetensors},
-                          {"shape", tensor.sizes},
-                          {"data_offsets", {offset, offset + tensor.bytes.size()}}};
-    offset += tensor.bytes.size();
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
-  if (file == nullptr) return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
-  const uint64_t header_size = text.size();
-  bool is_written = std::fwrite(&header_size, 8, 1, file) == 1 &&
-                    std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  for (const NamedTensor& named : tensors) {
-    const std::span<const std::byte> bytes = named.tensor.bytes;
-    is_written = is_written && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-  }
-  is_written = std::fflush(file) == 0 && is_written && fsync(fileno(file)) == 0;
-  int code = errno;
-  is_written = std::fclose(file) == 0 && is_written;
-  if (is_written && std::rename(temporary.c_str(), path.c_str()) == 0) return Status();
-  if (is_written) code = errno;
-  std::remove(temporary.c_str());
-  return Error{fmt::format("cannot write {}: {}", path, std::strerror(code))};
 }
 
 }  // namespace trireme

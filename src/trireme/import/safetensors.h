@@ -30,20 +30,13 @@ class SafetensorsFile {
     return tensors_;
   }
   [[nodiscard]] const std::string& path() const { return file_.path(); }
+  // Keeps the bytes of the tensors alive.
+  [[nodiscard]] const MappedFile& file() const { return file_; }
 
  private:
   explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
   MappedFile file_;
   std::map<std::string, TensorView, std::less<>> tensors_;
 };
-
-struct NamedTensor {
-  std::string name;
-  TensorView tensor;
-};
-
-// Writes the file whole or not at all: to a temporary file beside it that is renamed at the end.
-[[nodiscard]] Status write_safetensors(const std::string& path,
-                                       const std::vector<NamedTensor>& tensors);
 
 }  // namespace trireme

@@ -124,4 +124,10 @@ Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph, const Stage
   return moving;
 }
 
+Result<int32_t> num_reductions(const Graph& graph, const Stage& stage, int32_t dp) {
+  if (dp == 1) return 0;
+  TRIREME_TRY(std::vector<MovingBuffer> moving, moving_buffers(graph, stage, dp));
+  return static_cast<int32_t>(gradient_buckets(graph, stage).size()) + (moving.empty() ? 0 : 1);
+}
+
 }  // namespace trireme

@@ -41,4 +41,8 @@ struct MovingBuffer {
 [[nodiscard]] Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph,
                                                                const Stage& stage, int32_t dp);
 
+// The number of reductions of a stage over its replicas: gradient buckets, and one more when it
+// keeps moving averages; 0 for one replica. Error: see moving_buffers.
+[[nodiscard]] Result<int32_t> num_reductions(const Graph& graph, const Stage& stage, int32_t dp);
+
 }  // namespace trireme

@@ -57,6 +57,7 @@ TEST(Builders, AReplicaWithoutMicroBatchesKeepsItsCollectives) {
 // Micro-batches of each replica: all equal, or ever fewer down to none.
 std::vector<int32_t> counts(int32_t num_micro_batches, int32_t num_replicas, bool is_even) {
   std::vector<int32_t> result;
+  result.reserve(static_cast<size_t>(num_replicas));
   for (int32_t replica = 0; replica < num_replicas; ++replica) {
     result.push_back(is_even ? num_micro_batches : num_micro_batches / (1 << (2 * replica)));
   }

@@ -65,7 +65,7 @@ TEST(Drawing, TakesTheCellsOfTheFormula) {
   // Both take (m + S - 1) x (1 forward + 2 backward) cells a lane; the first rank ends last.
   for (std::string_view name : {"gpipe", "1f1b"}) {
     const std::string first_line = drawn(name, 4, {8}).substr(0, drawn(name, 4, {8}).find('\n'));
-    EXPECT_EQ(first_line.size(), std::string("rank 0 | ").size() + (8 + 4 - 1) * 3 * 3 - 1);
+    EXPECT_EQ(first_line.size(), std::string("rank 0 | ").size() + size_t{8 + 4 - 1} * 3 * 3 - 1);
   }
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/check.h"
+
 namespace trireme {
 namespace {
 
@@ -86,6 +88,12 @@ std::optional<Counterpart> counterpart(const Schedule& schedule, int32_t rank,
   return Counterpart{
       .rank = replica_of(schedule, rank) * schedule.num_stages + other % schedule.num_stages,
       .action = {opposite(action.kind), action.index, other / schedule.num_stages}};
+}
+
+Counterpart other_side(const Schedule& schedule, int32_t rank, const Action& action) {
+  const std::optional<Counterpart> other = counterpart(schedule, rank, action);
+  TRIREME_CHECK(other.has_value(), to_text(action) + " has no other side");
+  return other.value_or(Counterpart());
 }
 
 std::vector<int32_t> members(const Schedule& schedule, int32_t rank, const Action& action) {

@@ -33,6 +33,9 @@ struct Counterpart {
 [[nodiscard]] std::optional<Counterpart> counterpart(const Schedule& schedule, int32_t rank,
                                                      const Action& action);
 
+// The same for a transfer that stays inside the pipeline. REQUIRES: it does.
+[[nodiscard]] Counterpart other_side(const Schedule& schedule, int32_t rank, const Action& action);
+
 // The ranks that join this rank in a collective, ascending, itself included. AR: the replicas of
 // its stage; TR: the stages of the group in its replica; SC: all. Empty for other kinds.
 [[nodiscard]] std::vector<int32_t> members(const Schedule& schedule, int32_t rank,

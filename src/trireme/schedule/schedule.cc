@@ -38,6 +38,7 @@ std::optional<ActionKind> kind_from_text(std::string_view text) {
 
 std::string known_kinds() {
   std::vector<std::string_view> texts;
+  texts.reserve(kKinds.size());
   for (const KindText& row : kKinds) texts.push_back(row.text);
   return fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -130,6 +131,7 @@ Result<const Field*> find_field(std::string_view word) {
     if (field.name == name) return &field;
   }
   std::vector<std::string_view> names;
+  names.reserve(kFields.size());
   for (const Field& field : kFields) names.push_back(field.name);
   return Error{fmt::format("unknown field \"{}\"; known are {}", word, fmt::join(names, ", "))};
 }

@@ -54,11 +54,11 @@ class Simulation {
     std::vector<int32_t> chain;
     while (std::ranges::find(chain, rank) == chain.end()) {
       chain.push_back(rank);
-      rank = need(rank)->rank;
+      rank = need(rank).value_or(Need{rank}).rank;
     }
     std::vector<std::string> waits;
     for (auto it = std::ranges::find(chain, rank); it != chain.end(); ++it) {
-      const Need what = *need(*it);
+      const Need what = need(*it).value_or(Need());
       waits.push_back(fmt::format("rank {} waits at {} until rank {} reaches {}", *it,
                                   to_text(action_at(*it, place(*it))), what.rank,
                                   to_text(action_at(what.rank, what.position))));

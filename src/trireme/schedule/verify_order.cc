@@ -66,7 +66,7 @@ std::map<int32_t, std::vector<Action>> transfers_by_peer(const ScheduleIndex& in
   std::map<int32_t, std::vector<Action>> transfers;
   for (const Action& action : index.actions(rank)) {
     if (action.kind != kind) continue;
-    transfers[counterpart(index.schedule(), rank, action)->rank].push_back(action);
+    transfers[other_side(index.schedule(), rank, action).rank].push_back(action);
   }
   return transfers;
 }
@@ -143,7 +143,7 @@ Status check_transfer_order(const ScheduleIndex& index) {
       for (const auto& [peer, sends] : transfers_by_peer(index, rank, kind)) {
         const std::vector<Action> receives = transfers_by_peer(index, peer, peer_kind)[rank];
         for (size_t i = 0; i < sends.size(); ++i) {
-          if (counterpart(index.schedule(), rank, sends[i])->action == receives[i]) continue;
+          if (other_side(index.schedule(), rank, sends[i]).action == receives[i]) continue;
           return Error{fmt::format("rank {} sends {} where rank {} expects {} (transfer {} of {})",
                                    rank, to_text(sends[i]), peer, to_text(receives[i]), i + 1,
                                    sends.size())};

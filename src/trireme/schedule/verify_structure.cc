@@ -79,6 +79,22 @@ Status check_tied_groups(const Schedule& schedule) {
   return Status();
 }
 
+// What the index of a kind counts.
+std::string_view counted_by(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kUpdate:
+      return "updates";
+    case ActionKind::kAllReduce:
+      return "gradient buckets";
+    case ActionKind::kTiedReduce:
+      return "tied groups";
+    case ActionKind::kScalars:
+      return "scalar exchanges";
+    default:
+      return "micro-batches";
+  }
+}
+
 std::string_view why_illegal(const ScheduleIndex& index, int32_t rank, const Action& action) {
   using enum ActionKind;
   const Schedule& schedule = index.schedule();
@@ -124,7 +140,7 @@ Status check_ranks(const ScheduleIndex& index) {
   const size_t num_replicas = schedule.num_micro_batches.size();
   const size_t expected = num_replicas * static_cast<size_t>(schedule.num_stages);
   if (schedule.ranks.size() == expected) return Status();
-  return Error{fmt::format("{} ranks are listed: {} stages and {} replicas make {}",
+  return Error{fmt::format("the number of ranks listed is {}: {} stages and {} replicas make {}",
                            schedule.ranks.size(), schedule.num_stages, num_replicas, expected)};
 }
 
@@ -132,9 +148,11 @@ Status check_index_range(const ScheduleIndex& index) {
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     for (const Action& action : index.actions(rank)) {
       if (index.is_in_range(rank, action)) continue;
-      const int32_t num_chunks = has_micro_batch(action.kind) ? index.schedule().num_chunks : 1;
-      return Error{fmt::format("rank {} lists {}, but it has {} of that kind and {} chunks", rank,
-                               to_text(action), index.num_indices(rank, action.kind), num_chunks)};
+      const int32_t count = index.num_indices(rank, action.kind);
+      const bool is_index = action.index < 0 || action.index >= count;
+      return Error{fmt::format("rank {} lists {}, but its number of {} is {}", rank,
+                               to_text(action), is_index ? counted_by(action.kind) : "chunks",
+                               is_index ? count : index.schedule().num_chunks)};
     }
   }
   return Status();

@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "trireme/base/philox.h"
+#include "trireme/data/model_inputs.h"
 #include "trireme/graph/name_pattern.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/plan/gradients.h"
@@ -437,6 +438,14 @@ class TorchStageKernels : public StageKernels {
       weighted += losses_[slot] * losses_[slot + 1];
       total += losses_[slot + 1];
     }
+    size_t micro_batch = 0;
+    for (size_t r = 0; r < inputs_.shares.num_micro_batches.size(); ++r) {
+      for (int32_t j = 0; j < inputs_.shares.num_micro_batches[r]; ++j, ++micro_batch) {
+        if (!std::isfinite(losses_[2 * micro_batch]) && !outcome_.non_finite_replica.has_value()) {
+          outcome_.non_finite_replica = static_cast<int32_t>(r);
+        }
+      }
+    }
     outcome_.items = total;
     outcome_.loss = total == 0 ? 0.0 : weighted / total;
     return Status();
@@ -564,55 +573,6 @@ Result<std::unique_ptr<StageKernels>> StageKernels::make(const StageOptions& opt
   auto kernels = std::make_unique<TorchStageKernels>(options);
   TRIREME_TRY(kernels->initialize());
   return std::unique_ptr<StageKernels>(std::move(kernels));
-}
-
-Result<std::vector<InputSpec>> input_specs(const Graph& graph) {
-  std::vector<InputSpec> specs;
-  for (const GraphInput& input : graph.inputs) {
-    if (input.kind != GraphInput::Kind::kUser) continue;
-    const TensorType& type = graph.values[input.value.value].type;
-    if (type.sizes.empty()) {
-      return Error{fmt::format("the model's input '{}' has no batch dim", input.names[0])};
-    }
-    InputSpec spec{.name = input.names[0], .dtype = type.dtype, .sizes = {}};
-    for (size_t d = 1; d < type.sizes.size(); ++d) {
-      spec.sizes.push_back(type.sizes[d].is_integer() ? std::optional(type.sizes[d].integer)
-                                                      : std::nullopt);
-    }
-    specs.push_back(std::move(spec));
-  }
-  return specs;
-}
-
-Result<SymbolValues> bind_symbols(const Graph& graph, const Dataset& data) {
-  SymbolValues symbols;
-  const std::string batch = batch_symbol(graph).value_or("");
-  size_t index = 0;
-  // Bare symbols first; expressions over them are checked afterwards.
-  for (const bool is_check : {false, true}) {
-    index = 0;
-    for (const GraphInput& input : graph.inputs) {
-      if (input.kind != GraphInput::Kind::kUser) continue;
-      const std::vector<SymExpr>& sizes = graph.values[input.value.value].type.sizes;
-      const std::vector<int64_t> row = data.row_sizes(index++);
-      for (size_t d = 1; d < sizes.size(); ++d) {
-        if (!is_check && sizes[d].is_symbol()) symbols.try_emplace(sizes[d].name, row[d - 1]);
-        if (!is_check) continue;
-        TRIREME_TRY(int64_t expected, evaluate_integer(sizes[d], symbols));
-        if (expected != row[d - 1]) {
-          return Error{fmt::format("dim {} of input '{}' is {} in the data, but {} is expected", d,
-                                   input.names[0], row[d - 1], expected)};
-        }
-      }
-    }
-  }
-  return symbols;
-}
-
-Result<int32_t> num_reductions(const Graph& graph, const Stage& stage, int32_t dp) {
-  if (dp == 1) return 0;
-  TRIREME_TRY(std::vector<MovingBuffer> moving, moving_buffers(graph, stage, dp));
-  return static_cast<int32_t>(gradient_buckets(graph, stage).size()) + (moving.empty() ? 0 : 1);
 }
 
 }  // namespace trireme

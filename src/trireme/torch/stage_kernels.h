@@ -55,6 +55,8 @@ struct StepInputs {
 struct StepOutcome {
   double loss = 0;   // mean over all items of the global batch
   double items = 0;
+  // The first replica with a micro-batch whose loss is not finite: the weights were not updated.
+  std::optional<int32_t> non_finite_replica;
   std::optional<double> gradient_norm;  // of the whole model, when norms were exchanged
 };
 
@@ -72,15 +74,5 @@ class StageKernels : public Kernels {
   // REQUIRES: the stage reads the input. The message keeps them alive.
   [[nodiscard]] virtual Result<Message> state(int32_t input) const = 0;
 };
-
-// What the model's inputs look like, for open_dataset. Error: an input without a batch dim.
-[[nodiscard]] Result<std::vector<InputSpec>> input_specs(const Graph& graph);
-
-// The values of all symbols that the data decides, batch excepted. Errors: two inputs disagree.
-[[nodiscard]] Result<SymbolValues> bind_symbols(const Graph& graph, const Dataset& data);
-
-// The number of reductions of a stage over its replicas: gradient buckets, and one more when it
-// keeps moving averages. Error: see moving_buffers.
-[[nodiscard]] Result<int32_t> num_reductions(const Graph& graph, const Stage& stage, int32_t dp);
 
 }  // namespace trireme

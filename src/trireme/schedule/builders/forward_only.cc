@@ -12,6 +12,7 @@ namespace trireme {
 std::vector<Action> forward_only_order(int32_t /*stage*/, int32_t /*num_stages*/,
                                        int32_t num_micro_batches) {
   std::vector<Action> order;
+  order.reserve(static_cast<size_t>(num_micro_batches));
   for (int32_t i = 0; i < num_micro_batches; ++i) order.push_back({ActionKind::kForward, i});
   return order;
 }

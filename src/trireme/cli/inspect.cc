@@ -1,0 +1,244 @@
+#include "trireme/cli/inspect.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/graph/cuts.h"
+#include "trireme/graph/op_rules.h"
+#include "trireme/import/archive.h"
+#include "trireme/plan/gradients.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kBatch = 8;  // figures "a sample" are an eighth of this batch's
+
+std::string_view kind_name(GraphInput::Kind kind) {
+  constexpr std::string_view kNames[] = {"parameter", "buffer", "constant", "input"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+int64_t num_elements(const Graph& graph, const GraphInput& input) {
+  const Result<std::vector<int64_t>> sizes =
+      concrete_sizes(graph.values[input.value.value].type.sizes, {});
+  if (!sizes.ok()) return 0;
+  int64_t count = 1;
+  for (const int64_t size : sizes.value()) count *= size;
+  return count;
+}
+
+// "12.3 M" and so on; exact below 10,000.
+std::string human(double number) {
+  constexpr std::string_view kUnits[] = {"", " k", " M", " G", " T", " P"};
+  size_t unit = 0;
+  while (number >= 10'000 && unit + 1 < std::size(kUnits)) {
+    number /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f}", number) : fmt::format("{:.1f}{}", number, kUnits[unit]);
+}
+
+struct OpCount {
+  int64_t calls = 0;
+  double flops = 0;
+  bool has_rule = true;
+};
+
+struct Block {
+  std::string first_module;
+  std::string last_module;
+  int32_t first = 0;
+  int32_t end = 0;
+  double flops = 0;      // a sample
+  int64_t bytes_in = 0;  // a sample, over the cut before it
+};
+
+struct Findings {
+  std::map<std::string, OpCount> ops;
+  std::map<std::string_view, int64_t> kinds;
+  std::vector<Block> blocks;
+  double flops = 0;
+  int64_t activation_bytes = 0;
+  std::set<std::string> symbols;
+};
+
+void count_ops(const Graph& graph, const SymbolValues& symbols, Findings& findings) {
+  for (const Node& node : graph.nodes) {
+    const OpRule* rule = find_op_rule(node.op);
+    OpCount& count = findings.ops[node.op];
+    ++count.calls;
+    count.has_rule = rule != nullptr;
+    const Result<double> flops = node_flops(graph, node, symbols);
+    if (flops.ok()) count.flops += flops.value() / kBatch;
+    findings.kinds[to_text(rule == nullptr ? OpKind::kOther : rule->kind)] += 1;
+    if (alias_kind(node) != AliasKind::kFresh) continue;
+    for (const ValueId id : results(node)) {
+      const Result<int64_t> bytes = value_bytes(graph, id, symbols);
+      if (bytes.ok()) findings.activation_bytes += bytes.value() / kBatch;
+    }
+  }
+}
+
+void find_blocks(const Graph& graph, const CutAnalysis& cuts, Findings& findings) {
+  std::vector<int32_t> bounds = block_cuts(cuts);
+  bounds.insert(bounds.begin(), 0);
+  bounds.push_back(static_cast<int32_t>(graph.nodes.size()));
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    Block block{.first = bounds[i], .end = bounds[i + 1]};
+    for (int32_t n = block.first; n < block.end; ++n) {
+      const std::string& module = graph.nodes[n].module;
+      if (cuts.is_replicated[n] || module.empty()) continue;
+      if (block.first_module.empty()) block.first_module = module;
+      block.last_module = module;
+    }
+    block.flops = (cuts.flops_before[block.end] - cuts.flops_before[block.first]) / kBatch;
+    block.bytes_in = cuts.live_bytes[block.first] / kBatch;
+    findings.blocks.push_back(std::move(block));
+  }
+}
+
+Result<Findings> study(const Graph& graph) {
+  Findings findings;
+  const SymbolValues symbols = example_symbols(graph, kBatch);
+  count_ops(graph, symbols, findings);
+  TRIREME_TRY(CutAnalysis cuts, analyze_cuts(graph, symbols));
+  find_blocks(graph, cuts, findings);
+  findings.flops = cuts.flops_before.back() / kBatch;
+  for (const GraphInput& input : graph.inputs) {
+    for (const SymExpr& size : graph.values[input.value.value].type.sizes) {
+      collect_symbols(size, findings.symbols);
+    }
+  }
+  return findings;
+}
+
+std::string items_text(const Graph& graph) {
+  if (const auto* id = std::get_if<ValueId>(&graph.items)) return graph.values[id->value].name;
+  if (const auto* expression = std::get_if<SymExpr>(&graph.items)) return to_text(*expression);
+  return "the batch";
+}
+
+Json to_json(const Archive& archive, const Findings& findings) {
+  const Graph& graph = archive.graph();
+  Json json = {{"model", archive.path()},
+               {"torch", archive.torch_version()},
+               {"loss", graph.values[graph.loss.value].name},
+               {"items", items_text(graph)},
+               {"num_nodes", graph.nodes.size()},
+               {"flops_a_sample", findings.flops},
+               {"activation_bytes_a_sample", findings.activation_bytes},
+               {"batch_symbol", batch_symbol(graph).value_or("")},
+               {"symbols", findings.symbols}};
+  const std::vector<bool> gets = gets_gradient(graph);
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const GraphInput& input = graph.inputs[i];
+    Json entry = {{"names", input.names},
+                  {"type", to_text(graph.values[input.value.value].type)}};
+    if (input.kind == GraphInput::Kind::kParameter) {
+      entry["elements"] = num_elements(graph, input);
+      entry["requires_grad"] = input.requires_grad;
+      entry["gets_gradient"] = static_cast<bool>(gets[i]);
+    }
+    if (input.kind == GraphInput::Kind::kBuffer) entry["persistent"] = input.is_persistent;
+    json[std::string(kind_name(input.kind)) + "s"].push_back(std::move(entry));
+  }
+  for (const auto& [op, count] : findings.ops) {
+    json["operators"].push_back({{"op", op},
+                                 {"calls", count.calls},
+                                 {"flops_a_sample", count.flops},
+                                 {"has_rule", count.has_rule}});
+  }
+  for (const Block& block : findings.blocks) {
+    json["blocks"].push_back({{"first_module", block.first_module},
+                              {"last_module", block.last_module},
+                              {"nodes", {block.first, block.end}},
+                              {"flops_a_sample", block.flops},
+                              {"bytes_in_a_sample", block.bytes_in}});
+  }
+  for (const Node& node : graph.nodes) json["graph"].push_back(node_to_text(graph, node));
+  return json;
+}
+
+void write_inputs(const Graph& graph, std::string& text) {
+  int64_t elements = 0;
+  int64_t trained = 0;
+  const std::vector<bool> gets = gets_gradient(graph);
+  text += "parameters\n";
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const GraphInput& input = graph.inputs[i];
+    if (input.kind != GraphInput::Kind::kParameter) continue;
+    elements += num_elements(graph, input);
+    trained += gets[i] ? num_elements(graph, input) : 0;
+    text += fmt::format("  {:<52} {:<18}{}{}\n", input.names[0],
+                        to_text(graph.values[input.value.value].type),
+                        input.names.size() > 1
+                            ? fmt::format(" tied: {}", fmt::join(std::next(input.names.begin()),
+                                                                 input.names.end(), ", "))
+                            : "",
+                        !input.requires_grad ? " frozen" : gets[i] ? "" : " no gradient");
+  }
+  text += fmt::format("  {} elements, {} of them trained\n", human(static_cast<double>(elements)),
+                      human(static_cast<double>(trained)));
+  for (const auto kind : {GraphInput::Kind::kBuffer, GraphInput::Kind::kUser}) {
+    bool is_first = true;
+    for (const GraphInput& input : graph.inputs) {
+      if (input.kind != kind) continue;
+      if (is_first) text += fmt::format("\n{}s\n", kind_name(kind));
+      is_first = false;
+      text += fmt::format("  {:<52} {}{}\n", input.names[0],
+                          to_text(graph.values[input.value.value].type),
+                          input.is_persistent ? "" : " not saved");
+    }
+  }
+}
+
+std::string to_table(const Archive& archive, const Findings& findings) {
+  const Graph& graph = archive.graph();
+  std::string text = fmt::format("{}: {} nodes, written by torch {}\n", archive.path(),
+                                 graph.nodes.size(), archive.torch_version());
+  text += fmt::format("loss %{}, items {}, batch {}, symbolic sizes {}\n",
+                      graph.values[graph.loss.value].name, items_text(graph),
+                      batch_symbol(graph).value_or("static"), fmt::join(findings.symbols, ", "));
+  text += fmt::format("forward {} flops and {} B of activations a sample\n\n",
+                      human(findings.flops), human(static_cast<double>(findings.activation_bytes)));
+  write_inputs(graph, text);
+  text += "\noperators by kind\n ";
+  for (const auto& [kind, calls] : findings.kinds) text += fmt::format(" {} {}", kind, calls);
+  text += "\n\noperators\n";
+  std::vector<std::pair<std::string, OpCount>> ops(findings.ops.begin(), findings.ops.end());
+  std::stable_sort(ops.begin(), ops.end(),
+                   [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });
+  for (const auto& [op, count] : ops) {
+    text += fmt::format("  {:<44} {:>5} calls {:>10} flops{}\n", op, count.calls,
+                        human(count.flops), count.has_rule ? "" : "  (no rule: bytes moved)");
+  }
+  text += "\nchain of blocks\n";
+  for (size_t i = 0; i < findings.blocks.size(); ++i) {
+    const Block& block = findings.blocks[i];
+    const std::string modules = block.first_module == block.last_module
+                                    ? block.first_module
+                                    : block.first_module + " .. " + block.last_module;
+    text += fmt::format("  {:>3}  {:<52} {:>5.1f}% of flops {:>10} B in\n", i, modules,
+                        findings.flops > 0 ? 100 * block.flops / findings.flops : 0.0,
+                        human(static_cast<double>(block.bytes_in)));
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> inspect(const InspectRequest& request) {
+  TRIREME_TRY(Archive archive, Archive::open(request.model));
+  if (request.wants_graph && !request.wants_json) return to_text(archive.graph());
+  TRIREME_TRY(Findings findings, study(archive.graph()));
+  if (request.wants_json) return to_json(archive, findings).dump(1) + "\n";
+  return to_table(archive, findings);
+}
+
+}  // namespace trireme

@@ -1,0 +1,43 @@
+#include "trireme/cli/launch.h"
+
+#include <array>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "trireme/cli/run_setup.h"
+#include "trireme/exec/supervisor.h"
+
+namespace trireme {
+
+std::string worker_beside_this_program() {
+  std::array<char, 4096> path = {};
+  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size() - 1);
+  if (size <= 0) return "./trireme-worker";
+  const std::string self(path.data(), static_cast<size_t>(size));
+  return self.substr(0, self.rfind('/') + 1) + "trireme-worker";
+}
+
+Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::string>& arguments,
+                             const std::string& worker_path) {
+  TRIREME_TRY(RunSetup setup, make_run_setup(request));
+  SupervisorOptions options;
+  options.worker_path = worker_path;
+  options.arguments = arguments;
+  options.num_workers = request.workers.value_or(setup.num_ranks());
+  options.threads_per_worker = request.threads;
+  options.progress = request.is_quiet ? ProgressOutput::kQuiet : ProgressOutput::kShown;
+  // A result on stdout must stay one that can be piped.
+  if (request.wants_json || !request.is_training) options.progress_fd = 2;
+  const int32_t num_workers = options.num_workers;
+  const int32_t pp = setup.plan.pp;
+  const int32_t dp = setup.plan.dp;
+  options.describe_rank = [=](int32_t rank) {
+    if (num_workers != pp * dp) return fmt::format("the worker with all {} ranks", pp * dp);
+    return fmt::format("rank {} (stage {}, replica {})", rank, rank % pp, rank / pp);
+  };
+  TRIREME_TRY(int status, supervise(std::move(options)));
+  return LaunchOutcome{.exit_code = status};
+}
+
+}  // namespace trireme

@@ -1,0 +1,93 @@
+// `trireme`: the command line. Torch-free: it starts in milliseconds.
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/cli/inspect.h"
+#include "trireme/cli/launch.h"
+#include "trireme/cli/request.h"
+#include "trireme/cli/run_setup.h"
+#include "trireme/schedule/drawing.h"
+#include "trireme/schedule/verify.h"
+
+namespace trireme {
+namespace {
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+int refuse(const Error& error) {
+  fmt::print(stderr, "trireme: {}\n", error.message);
+  return 2;
+}
+
+Result<std::string> run_plan(const PlanRequest& request) {
+  TRIREME_TRY(Archive archive, Archive::open(request.model));
+  const Graph& graph = archive.graph();
+  TRIREME_TRY(Plan plan, choose_plan(graph, request.model, request.plan));
+  TRIREME_TRY(verify_plan(plan, graph));
+  TRIREME_TRY(Schedule schedule,
+              build_schedule(plan.schedule,
+                             {.num_stages = plan.pp,
+                              .num_micro_batches =
+                                  std::vector<int32_t>(plan.dp, plan.micro_batches)}));
+  if (!request.output.empty()) {
+    std::ofstream file(request.output);
+    file << to_text(plan);
+    if (!file.flush()) {
+      return Error{fmt::format("cannot write {}: {}", request.output, std::strerror(errno))};
+    }
+  }
+  if (request.wants_json) {
+    nlohmann::json json = {{"model", plan.model},       {"pp", plan.pp},
+                           {"dp", plan.dp},             {"micro_batches", plan.micro_batches},
+                           {"schedule", plan.schedule}, {"num_nodes", plan.num_nodes}};
+    for (const PlanStage& stage : plan.stages) {
+      json["stages"].push_back({{"first_node", stage.first_node},
+                                {"first_module", stage.first_module},
+                                {"last_module", stage.last_module},
+                                {"num_parameters", stage.num_parameters},
+                                {"flops_share", stage.flops_share},
+                                {"bytes_in", stage.bytes_in},
+                                {"bytes_out", stage.bytes_out},
+                                {"inputs", stage.inputs}});
+    }
+    return json.dump(1) + "\n";
+  }
+  std::string text = to_table(plan);
+  if (request.shows_schedule) text += "\n" + draw(schedule);
+  return text;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const Request request = parse_request("trireme", arguments);
+  if (const auto* nothing = std::get_if<NothingToDo>(&request)) {
+    std::fputs(nothing->output.c_str(), nothing->exit_code == 0 ? stdout : stderr);
+    return nothing->exit_code;
+  }
+  if (const auto* run_request = std::get_if<RunRequest>(&request)) {
+    const Result<LaunchOutcome> outcome =
+        launch(*run_request, arguments, worker_beside_this_program());
+    return outcome.ok() ? outcome.value().exit_code : refuse(outcome.error());
+  }
+  const Result<std::string> text = std::holds_alternative<PlanRequest>(request)
+                                       ? run_plan(std::get<PlanRequest>(request))
+                                       : inspect(std::get<InspectRequest>(request));
+  if (!text.ok()) return refuse(text.error());
+  print(text.value());
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::run({argv + 1, argv + argc}); }

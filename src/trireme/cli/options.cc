@@ -1,0 +1,262 @@
+// The command line. CLI11 reports by exceptions; they end here.
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "trireme/cli/request.h"
+#include "trireme/schedule/builders.h"
+
+#ifndef TRIREME_VERSION
+#define TRIREME_VERSION "0.1.0"
+#endif
+
+namespace trireme {
+namespace {
+
+// Turns "0.9,0.999" into two numbers.
+void add_betas(CLI::App& app, OptimizerOptions& optimizer) {
+  app.add_option_function<std::vector<double>>(
+         "--betas",
+         [&optimizer](const std::vector<double>& betas) {
+           optimizer.beta1 = betas.at(0);
+           optimizer.beta2 = betas.at(1);
+         },
+         "AdamW's averaging factors [0.9,0.999]")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(CLI::Range(0.0, 1.0))
+      ->group("Optimizer");
+}
+
+std::string schedule_names() {
+  std::string names;
+  for (const ScheduleBuilder& builder : schedule_builders()) {
+    if (!builder.is_training) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", builder.name);
+  }
+  return names;
+}
+
+void add_plan_options(CLI::App& app, PlanChoice& plan) {
+  app.add_option("--pp", plan.pp, "pipeline stages")->capture_default_str()->group("Plan");
+  app.add_option("--dp", plan.dp, "replicas (data parallelism)")
+      ->capture_default_str()
+      ->group("Plan");
+  app.add_option("--micro-batches", plan.micro_batches, "micro-batches a replica and step [pp]")
+      ->group("Plan");
+  app.add_option("--schedule", plan.schedule, "pipeline schedule: " + schedule_names())
+      ->capture_default_str()
+      ->group("Plan");
+  app.add_option("--cut", plan.cut,
+                 "cut before these modules instead of where flops balance: h.3,h.6")
+      ->delimiter(',')
+      ->group("Plan");
+}
+
+void add_data_options(CLI::App& app, RunRequest& run) {
+  app.add_option("--data", run.data,
+                 "bytes:PATH[,PATH]  tokens:FILE[:uint16|uint32]  arrays:x.npy,y.npy  "
+                 "safetensors:FILE")
+      ->required()
+      ->group("Data");
+  app.add_option("--batch", run.batch, "samples a step, over all replicas")
+      ->required()
+      ->check(CLI::PositiveNumber)
+      ->group("Data");
+  app.add_option("--seq-len", run.seq_len, "length of a sample of bytes: or tokens:")
+      ->check(CLI::PositiveNumber)
+      ->group("Data");
+}
+
+void add_run_options(CLI::App& app, RunRequest& run) {
+  app.add_option("MODEL", run.model, "a .pt2 of trireme.export or torch.export.save")->required();
+  add_data_options(app, run);
+  add_plan_options(app, run.plan);
+  app.add_option("--plan", run.plan.plan_path, "a plan of `trireme plan`, instead of --pp ... --cut")
+      ->group("Plan");
+  app.add_option("--workers", run.workers,
+                 "processes [pp x dp]; 1: all ranks are threads of one process")
+      ->check(CLI::PositiveNumber)
+      ->group("Run");
+  app.add_option("--threads", run.threads, "compute threads a rank")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->group("Run");
+  app.add_option("--seed", run.seed, "of shuffling and dropout")->capture_default_str()->group("Run");
+  app.add_option("--init", run.init, "start from the weights of this safetensors file")
+      ->group("Run");
+  app.add_option("--metrics", run.metrics, "write JSON lines here")->group("Run");
+  app.add_flag("--quiet", run.is_quiet, "no progress")->group("Run");
+  app.add_flag("--json", run.wants_json, "print the result as one JSON object")->group("Run");
+}
+
+void add_optimizer_options(CLI::App& app, RunRequest& run) {
+  OptimizerOptions& optimizer = run.optimizer;
+  app.add_option("--optimizer", optimizer.name, "adamw, sgd")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"adamw", "sgd"}))
+      ->group("Optimizer");
+  app.add_option("--lr", run.lr, "learning rate")->capture_default_str()->group("Optimizer");
+  app.add_option("--momentum", optimizer.momentum, "of SGD")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group("Optimizer");
+  app.add_flag("--nesterov", optimizer.is_nesterov, "Nesterov's momentum")->group("Optimizer");
+  add_betas(app, optimizer);
+  app.add_option("--eps", optimizer.eps, "of AdamW")->capture_default_str()->group("Optimizer");
+  app.add_option("--weight-decay", optimizer.weight_decay, "[0.01 with adamw, 0 with sgd]")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Optimizer");
+  app.add_option("--no-decay", optimizer.no_decay,
+                 "no weight decay where this regular expression is found in a parameter's name: "
+                 "'bias|norm'")
+      ->group("Optimizer");
+  app.add_option("--freeze", run.freeze, "do not train parameters whose name has this: 'wte'")
+      ->group("Optimizer");
+  app.add_option("--clip-norm", run.clip_norm, "clip the gradient's global L2 norm to this")
+      ->check(CLI::PositiveNumber)
+      ->group("Optimizer");
+  const std::map<std::string, LearningRateKind> kinds = {
+      {"constant", LearningRateKind::kConstant},
+      {"linear", LearningRateKind::kLinear},
+      {"cosine", LearningRateKind::kCosine}};
+  app.add_option("--lr-schedule", run.lr_schedule,
+                 "constant, linear or cosine. Step t of T (from 1), W warm-up steps: t <= W: "
+                 "lr t/W; then with u = (t-W)/(T-W+1): lr, lr (1-u), lr (1+cos(pi u))/2")
+      ->transform(CLI::CheckedTransformer(kinds))
+      ->default_str("constant")
+      ->group("Optimizer");
+  app.add_option("--warmup-steps", run.warmup_steps, "W of --lr-schedule")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group("Optimizer");
+}
+
+void add_train_options(CLI::App& app, RunRequest& run) {
+  auto* steps = app.add_option("--steps", run.steps, "optimizer steps")
+                    ->check(CLI::PositiveNumber)
+                    ->group("Data");
+  app.add_option("--epochs", run.epochs, "passes over the data, instead of --steps")
+      ->check(CLI::PositiveNumber)
+      ->excludes(steps)
+      ->group("Data");
+  app.add_flag_function("--no-shuffle", [&run](int64_t) { run.shuffles = false; },
+                        "take the samples in their order")
+      ->group("Data");
+  app.add_flag("--drop-last", run.drops_last, "leave out an epoch's last, shorter batch")
+      ->group("Data");
+  add_optimizer_options(app, run);
+  app.add_option("--save", run.save, "write the weights to this safetensors file at the end")
+      ->group("Run");
+  app.add_option("--save-every", run.save_every, "and every K steps")
+      ->check(CLI::PositiveNumber)
+      ->group("Run");
+  app.add_option("--grad-norms", run.grad_norms,
+                 "write the L2 norm of each parameter's gradient of the last step to this JSON file")
+      ->group("Run");
+  app.add_option("--eval-data", run.eval_data, "evaluate on this data, given like --data")
+      ->group("Evaluation");
+  app.add_option("--eval-every", run.eval_every, "every K steps [at the end only]")
+      ->check(CLI::PositiveNumber)
+      ->group("Evaluation");
+  app.add_option("--eval-batches", run.eval_batches, "batches an evaluation [all]")
+      ->check(CLI::PositiveNumber)
+      ->group("Evaluation");
+}
+
+// What CLI11 cannot say about options that belong together. Empty: nothing is wrong.
+std::string contradiction(const RunRequest& run) {
+  if (run.is_training && !run.steps.has_value() && !run.epochs.has_value()) {
+    return "train needs --steps or --epochs";
+  }
+  if (run.save_every.has_value() && run.save.empty()) return "--save-every needs --save";
+  if (run.eval_data.empty() && (run.eval_every.has_value() ||
+                                (run.is_training && run.eval_batches.has_value()))) {
+    return "--eval-every and --eval-batches need --eval-data";
+  }
+  if (run.optimizer.is_nesterov && run.optimizer.momentum == 0) {
+    return "--nesterov needs --momentum greater than 0";
+  }
+  if (run.lr < 0) return fmt::format("--lr {} is negative", run.lr);
+  return "";
+}
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  trireme inspect gpt.pt2\n"
+    "  trireme plan gpt.pt2 --pp 2 --dp 2 --micro-batches 4 -o plan.yaml\n"
+    "  trireme train gpt.pt2 --data bytes:texts --batch 32 --steps 200 --pp 2 --dp 2\n"
+    "  trireme train gpt.pt2 --data tokens:train.bin --batch 32 --epochs 1 --plan plan.yaml "
+    "--save out.safetensors\n"
+    "  trireme eval gpt.pt2 --data tokens:valid.bin --batch 32 --init out.safetensors\n"
+    "  torchrun --no-python --nproc-per-node 4 trireme-worker train gpt.pt2 --data bytes:texts "
+    "--batch 32 --steps 200 --pp 2 --dp 2\n"
+    "Exit status: 0 done, 1 the run failed, 2 the request, the model or the plan was wrong.";
+
+}  // namespace
+
+Request parse_request(const std::string& program, const std::vector<std::string>& arguments) {
+  CLI::App app("Trireme trains unmodified PyTorch models over many devices.", program);
+  app.set_version_flag("--version", "trireme " TRIREME_VERSION);
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  app.option_defaults()->always_capture_default(false);
+
+  InspectRequest inspect;
+  CLI::App* inspect_app = app.add_subcommand("inspect", "what is in a .pt2");
+  inspect_app->add_option("MODEL", inspect.model, "a .pt2")->required();
+  inspect_app->add_flag("--graph", inspect.wants_graph, "the graph's text form");
+  inspect_app->add_flag("--json", inspect.wants_json, "everything, as JSON");
+  inspect_app->footer("Example:\n  trireme inspect gpt.pt2 --graph | less");
+
+  PlanRequest plan;
+  CLI::App* plan_app = app.add_subcommand("plan", "what would go where: the dry run of train");
+  plan_app->add_option("MODEL", plan.model, "a .pt2")->required();
+  add_plan_options(*plan_app, plan.plan);
+  plan_app->add_option("-o,--output", plan.output, "write the plan to this YAML file");
+  plan_app->add_flag("--show-schedule", plan.shows_schedule, "draw the schedule of one step");
+  plan_app->add_flag("--json", plan.wants_json, "print the plan as JSON");
+  plan_app->footer("Example:\n  trireme plan gpt.pt2 --pp 2 --dp 2 --micro-batches 4 -o plan.yaml");
+
+  RunRequest train;
+  CLI::App* train_app = app.add_subcommand("train", "train a model");
+  add_run_options(*train_app, train);
+  add_train_options(*train_app, train);
+  train_app->footer(kFooter);
+
+  RunRequest eval;
+  eval.is_training = false;
+  eval.shuffles = false;
+  CLI::App* eval_app = app.add_subcommand("eval", "the mean loss of a model on data");
+  add_run_options(*eval_app, eval);
+  eval_app->add_option("--eval-batches", eval.eval_batches, "batches to evaluate [all]")
+      ->check(CLI::PositiveNumber)
+      ->group("Data");
+  eval_app->footer(kFooter);
+
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    app.parse(reversed);
+  } catch (const CLI::Success& success) {
+    // Help and version; CLI11 knows which.
+    std::ostringstream out;
+    std::ostringstream error;
+    app.exit(success, out, error);
+    return NothingToDo{.exit_code = 0, .output = out.str()};
+  } catch (const CLI::ParseError& error) {
+    return NothingToDo{.exit_code = 2,
+                       .output = fmt::format("{}: {}; see {} --help\n", program, error.what(),
+                                             program)};
+  }
+  if (inspect_app->parsed()) return inspect;
+  if (plan_app->parsed()) return plan;
+  RunRequest& run = train_app->parsed() ? train : eval;
+  if (const std::string what = contradiction(run); !what.empty()) {
+    return NothingToDo{.exit_code = 2, .output = fmt::format("{}: {}\n", program, what)};
+  }
+  return run;
+}
+
+}  // namespace trireme

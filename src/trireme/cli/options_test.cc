@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include "trireme/cli/request.h"
+
+namespace trireme {
+namespace {
+
+std::string refusal(const std::vector<std::string>& arguments) {
+  const Request request = parse_request("trireme", arguments);
+  const auto* nothing = std::get_if<NothingToDo>(&request);
+  if (nothing == nullptr) return "accepted";
+  EXPECT_EQ(nothing->exit_code, 2);
+  return nothing->output;
+}
+
+TEST(Options, DefaultsAreThoseThatOthersScriptAgainst) {
+  const Request request =
+      parse_request("trireme", {"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "3"});
+  const RunRequest& run = std::get<RunRequest>(request);
+  EXPECT_EQ(run.plan.pp, 1);
+  EXPECT_EQ(run.plan.dp, 1);
+  EXPECT_FALSE(run.plan.micro_batches.has_value());
+  EXPECT_EQ(run.plan.schedule, "1f1b");
+  EXPECT_EQ(run.threads, 1);
+  EXPECT_EQ(run.optimizer.name, "adamw");
+  EXPECT_EQ(run.lr, 1e-3);
+  EXPECT_EQ(run.optimizer.beta1, 0.9);
+  EXPECT_EQ(run.optimizer.beta2, 0.999);
+  EXPECT_EQ(run.optimizer.eps, 1e-8);
+  EXPECT_FALSE(run.clip_norm.has_value());
+  EXPECT_EQ(run.seed, 0u);
+  EXPECT_TRUE(run.shuffles);
+}
+
+TEST(Options, ReadsListsAndPairs) {
+  const Request request = parse_request(
+      "trireme", {"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--epochs", "1", "--cut",
+                  "h.1,h.2", "--pp", "3", "--betas", "0.8,0.95", "--lr-schedule", "cosine",
+                  "--no-shuffle"});
+  const RunRequest& run = std::get<RunRequest>(request);
+  EXPECT_EQ(run.plan.cut, (std::vector<std::string>{"h.1", "h.2"}));
+  EXPECT_EQ(run.optimizer.beta1, 0.8);
+  EXPECT_EQ(run.optimizer.beta2, 0.95);
+  EXPECT_EQ(run.lr_schedule, LearningRateKind::kCosine);
+  EXPECT_FALSE(run.shuffles);
+}
+
+TEST(Options, RefusesWhatContradictsItself) {
+  EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8"}),
+            "trireme: train needs --steps or --epochs\n");
+  EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "1",
+                     "--save-every", "2"}),
+            "trireme: --save-every needs --save\n");
+  EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "1",
+                     "--eval-every", "2"}),
+            "trireme: --eval-every and --eval-batches need --eval-data\n");
+  EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "1",
+                     "--nesterov"}),
+            "trireme: --nesterov needs --momentum greater than 0\n");
+  EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "1", "--lr",
+                     "-1"}),
+            "trireme: --lr -1 is negative\n");
+  EXPECT_EQ(refusal({"trian"}).substr(0, 9), "trireme: ");
+}
+
+TEST(Options, HelpGoesToStdoutWithExamples) {
+  const Request request = parse_request("trireme", {"--help"});
+  const NothingToDo& help = std::get<NothingToDo>(request);
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_NE(help.output.find("trireme train gpt.pt2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme

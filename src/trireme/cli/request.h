@@ -1,0 +1,84 @@
+// What the user asked for on the command line: one struct a sub-command.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "trireme/torch/optimizer_options.h"
+
+namespace trireme {
+
+// Names and defaults are fixed: others script against them.
+struct PlanChoice {
+  int32_t pp = 1;
+  int32_t dp = 1;
+  std::optional<int32_t> micro_batches;  // a replica; default pp
+  std::string schedule = "1f1b";
+  std::vector<std::string> cut;
+  std::string plan_path;                 // --plan: instead of all of the above
+};
+
+enum class LearningRateKind : uint8_t { kConstant, kLinear, kCosine };
+
+struct RunRequest {
+  bool is_training = true;  // train; false: eval
+  std::string model;
+  std::string data;
+  int64_t batch = 0;
+  std::optional<int64_t> steps;
+  std::optional<int64_t> epochs;
+  PlanChoice plan;
+  std::optional<int32_t> workers;  // default pp x dp; 1: all ranks are threads of one process
+  int32_t threads = 1;
+  OptimizerOptions optimizer;
+  double lr = 1e-3;
+  LearningRateKind lr_schedule = LearningRateKind::kConstant;
+  int64_t warmup_steps = 0;
+  std::string freeze;
+  std::optional<double> clip_norm;
+  uint64_t seed = 0;
+  bool shuffles = true;
+  bool drops_last = false;
+  std::optional<int64_t> seq_len;
+  std::string init;
+  std::string save;
+  std::optional<int64_t> save_every;
+  std::string metrics;
+  std::string grad_norms;
+  std::string eval_data;
+  std::optional<int64_t> eval_every;
+  std::optional<int64_t> eval_batches;
+  bool is_quiet = false;
+  bool wants_json = false;
+};
+
+struct PlanRequest {
+  std::string model;
+  PlanChoice plan;
+  std::string output;
+  bool wants_json = false;
+  bool shows_schedule = false;
+};
+
+struct InspectRequest {
+  std::string model;
+  bool wants_graph = false;
+  bool wants_json = false;
+};
+
+// Nothing to run: help or version was printed, or the words were wrong.
+struct NothingToDo {
+  int exit_code = 0;
+  std::string output;  // to stdout when the code is 0, else to stderr
+};
+
+using Request = std::variant<NothingToDo, RunRequest, PlanRequest, InspectRequest>;
+
+// `program` is "trireme" or "trireme-worker"; `arguments` without the program's name.
+[[nodiscard]] Request parse_request(const std::string& program,
+                                    const std::vector<std::string>& arguments);
+
+}  // namespace trireme

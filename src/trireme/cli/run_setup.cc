@@ -1,0 +1,207 @@
+#include "trireme/cli/run_setup.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/data/model_inputs.h"
+#include "trireme/graph/name_pattern.h"
+#include "trireme/graph/op_rules.h"
+#include "trireme/import/mapped_file.h"
+#include "trireme/plan/gradients.h"
+
+namespace trireme {
+namespace {
+
+Status freeze(Graph& graph, const std::string& expression) {
+  if (expression.empty()) return Status();
+  TRIREME_TRY(NamePattern pattern, NamePattern::make(expression));
+  bool is_found = false;
+  for (GraphInput& input : graph.inputs) {
+    if (input.kind != GraphInput::Kind::kParameter || !pattern.matches_any(input.names)) continue;
+    input.requires_grad = false;
+    is_found = true;
+  }
+  if (is_found) return Status();
+  return Error{fmt::format("--freeze '{}' is found in no parameter's name; trireme inspect lists "
+                           "the parameters",
+                           expression)};
+}
+
+Status check_model(const Graph& graph, const std::string& path, bool is_training) {
+  if (!batch_symbol(graph).has_value()) {
+    std::string shapes;
+    for (const GraphInput& input : graph.inputs) {
+      if (input.kind != GraphInput::Kind::kUser) continue;
+      shapes += fmt::format("{}{} {}", shapes.empty() ? "" : ", ", input.names[0],
+                            to_text(graph.values[input.value.value].type));
+    }
+    return Error{fmt::format("{}: the batch is not one symbolic size in dim 0 of every input ({}); "
+                             "export it with trireme.export, or with one shared Dim for all inputs",
+                             path, shapes)};
+  }
+  if (!is_training) return Status();
+  const std::vector<bool> gets = gets_gradient(graph);
+  if (std::find(gets.begin(), gets.end(), true) == gets.end()) {
+    return Error{fmt::format("{}: the loss reaches no parameter that is trained", path)};
+  }
+  for (const Node& node : graph.nodes) {
+    const std::string_view name = base_name(node.op);
+    const bool is_known = name == "dropout" || name == "dropout_" ||
+                          name == "scaled_dot_product_attention";
+    if (is_random(node) && !is_known) {
+      return Error{fmt::format("{}: {} of module '{}' draws random numbers in a way that depends on "
+                               "the layout, which is not supported; use dropout instead",
+                               path, node.op, node.module)};
+    }
+  }
+  return Status();
+}
+
+Status check_workers(const RunRequest& request, int32_t num_ranks) {
+  const int32_t workers = request.workers.value_or(num_ranks);
+  if (workers == num_ranks || workers == 1) return Status();
+  return Error{fmt::format("--workers {} is neither 1 nor pp x dp = {}", workers, num_ranks)};
+}
+
+Status prepare_data(RunSetup& setup) {
+  const RunRequest& request = setup.request;
+  TRIREME_TRY(std::vector<InputSpec> specs, input_specs(setup.graph));
+  const auto open = [&](const std::string& spec) -> Result<std::unique_ptr<Dataset>> {
+    Result<std::unique_ptr<Dataset>> data = open_dataset(spec, specs, request.seq_len);
+    if (!data.ok()) return data.error();
+    TRIREME_TRY(SymbolValues symbols, bind_symbols(setup.graph, *data.value()));
+    return data;
+  };
+  TRIREME_TRY(setup.data, open(request.data));
+  TRIREME_TRY(Batches batches,
+              Batches::make({.num_samples = setup.data->num_samples(),
+                             .batch = request.batch,
+                             .seed = request.seed,
+                             .order = request.shuffles ? SampleOrder::kShuffled
+                                                       : SampleOrder::kSequential,
+                             .last_batch = request.drops_last ? LastBatch::kDropped
+                                                              : LastBatch::kKept}));
+  setup.batches = batches;
+  const int64_t micro_batches = int64_t{setup.plan.dp} * setup.plan.micro_batches;
+  if (request.batch < micro_batches) {
+    return Error{fmt::format("--batch {} has fewer samples than dp x micro-batches = {} x {} = {}",
+                             request.batch, setup.plan.dp, setup.plan.micro_batches,
+                             micro_batches)};
+  }
+  setup.num_steps = request.is_training
+                        ? request.steps.value_or(request.epochs.value_or(0) *
+                                                 batches.batches_per_epoch())
+                        : 0;
+  if (!request.is_training) {
+    setup.eval_data = std::move(setup.data);
+    setup.eval_batches = batches;
+  } else if (!request.eval_data.empty()) {
+    TRIREME_TRY(setup.eval_data, open(request.eval_data));
+    TRIREME_TRY(setup.eval_batches,
+                Batches::make({.num_samples = setup.eval_data->num_samples(),
+                               .batch = request.batch,
+                               .order = SampleOrder::kSequential}));
+  }
+  if (setup.eval_batches.has_value()) {
+    setup.num_eval_batches = std::min(request.eval_batches.value_or(INT64_MAX),
+                                      setup.eval_batches->batches_per_epoch());
+  }
+  return Status();
+}
+
+// Refuses before any rank starts what a rank would refuse.
+Status check_initial(const RunSetup& setup) {
+  if (!setup.initial.has_value()) return Status();
+  for (const GraphInput& input : setup.graph.inputs) {
+    const bool is_saved = input.kind == GraphInput::Kind::kParameter ||
+                          (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
+    const auto has = [&](const std::string& name) {
+      return setup.initial->tensors().contains(name);
+    };
+    if (is_saved && std::none_of(input.names.begin(), input.names.end(), has)) {
+      return Error{fmt::format("{} has no tensor {}", setup.initial->path(), input.names[0])};
+    }
+  }
+  return Status();
+}
+
+Status prepare_schedules(RunSetup& setup) {
+  const std::vector<bool> gets = gets_gradient(setup.graph);
+  setup.schedule.num_stages = setup.plan.pp;
+  for (const Partition::TiedParameter& tied : setup.partition.tied) {
+    if (gets[tied.input]) setup.schedule.tied_groups.push_back(tied.stages);
+  }
+  for (const Stage& stage : setup.partition.stages) {
+    TRIREME_TRY(int32_t count, num_reductions(setup.graph, stage, setup.plan.dp));
+    setup.schedule.num_buckets.push_back(count);
+  }
+  const std::vector<int32_t> full(setup.plan.dp, setup.plan.micro_batches);
+  TRIREME_TRY(Schedule schedule, step_schedule(setup, true, full, NormExchange::kNone));
+  return Status();
+}
+
+}  // namespace
+
+std::string RunSetup::describe_rank(int32_t rank) const {
+  return fmt::format("rank {} (stage {}, replica {})", rank, rank % plan.pp, rank / plan.pp);
+}
+
+Result<Plan> choose_plan(const Graph& graph, const std::string& model, const PlanChoice& choice) {
+  if (choice.plan_path.empty()) {
+    return build_plan(graph, model,
+                      {.pp = choice.pp,
+                       .dp = choice.dp,
+                       .micro_batches = choice.micro_batches.value_or(choice.pp),
+                       .schedule = choice.schedule,
+                       .cut_modules = choice.cut});
+  }
+  TRIREME_TRY(MappedFile file, MappedFile::open(choice.plan_path));
+  const std::span<const std::byte> bytes = file.bytes();
+  Result<Plan> plan =
+      parse_plan({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (!plan.ok()) return while_doing(choice.plan_path, plan.error());
+  if (Status status = verify_plan(plan.value(), graph); !status.ok()) {
+    return while_doing(choice.plan_path, status.error());
+  }
+  return plan;
+}
+
+Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
+                               std::vector<int32_t> num_micro_batches, NormExchange norms) {
+  ScheduleOptions options = setup.schedule;
+  options.num_micro_batches = std::move(num_micro_batches);
+  if (!is_training) return build_schedule("forward-only", options);
+  options.clips_norm = norms == NormExchange::kSquaredNorms;
+  return build_schedule(setup.plan.schedule, options);
+}
+
+Result<RunSetup> make_run_setup(const RunRequest& request) {
+  RunSetup setup;
+  setup.request = request;
+  TRIREME_TRY(Archive archive, Archive::open(request.model));
+  setup.archive = std::make_unique<Archive>(std::move(archive));
+  setup.graph = setup.archive->graph();
+  TRIREME_TRY(freeze(setup.graph, request.freeze));
+  TRIREME_TRY(check_model(setup.graph, request.model, request.is_training));
+  TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.model, request.plan));
+  TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));
+  TRIREME_TRY(check_workers(request, setup.num_ranks()));
+  if (!request.init.empty()) {
+    TRIREME_TRY(setup.initial, SafetensorsFile::open(request.init));
+  }
+  TRIREME_TRY(check_initial(setup));
+  TRIREME_TRY(prepare_data(setup));
+  TRIREME_TRY(prepare_schedules(setup));
+  setup.learning_rate = {.kind = request.lr_schedule,
+                         .peak = request.lr,
+                         .warmup_steps = request.warmup_steps,
+                         .num_steps = setup.num_steps};
+  if (request.is_training && request.warmup_steps > setup.num_steps) {
+    return Error{fmt::format("--warmup-steps {} is more than the {} steps of the run",
+                             request.warmup_steps, setup.num_steps)};
+  }
+  return setup;
+}
+
+}  // namespace trireme

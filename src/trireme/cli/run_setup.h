@@ -1,0 +1,57 @@
+// RunSetup: everything a run needs that is not a tensor, made from a request. The command line makes
+// it to refuse a wrong request before any rank starts; each rank makes the same one for itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/cli/learning_rate.h"
+#include "trireme/cli/request.h"
+#include "trireme/data/batches.h"
+#include "trireme/data/dataset.h"
+#include "trireme/import/archive.h"
+#include "trireme/import/safetensors.h"
+#include "trireme/plan/partition.h"
+#include "trireme/plan/plan.h"
+#include "trireme/schedule/builders.h"
+
+namespace trireme {
+
+struct RunSetup {
+  RunRequest request;
+  std::unique_ptr<Archive> archive;
+  Graph graph;  // the archive's, with frozen parameters marked
+  Plan plan;
+  Partition partition;
+  std::optional<SafetensorsFile> initial;
+  std::unique_ptr<Dataset> data;
+  std::unique_ptr<Dataset> eval_data;  // may be null
+  std::optional<Batches> batches;
+  std::optional<Batches> eval_batches;
+  int64_t num_steps = 0;
+  int64_t num_eval_batches = 0;
+  LearningRate learning_rate;
+  // What every schedule of the run has in common.
+  ScheduleOptions schedule;
+
+  [[nodiscard]] int32_t num_ranks() const { return plan.pp * plan.dp; }
+  [[nodiscard]] std::string describe_rank(int32_t rank) const;
+};
+
+[[nodiscard]] Result<RunSetup> make_run_setup(const RunRequest& request);
+
+// The model of a request: archive, graph, plan, partition; no data.
+[[nodiscard]] Result<Plan> choose_plan(const Graph& graph, const std::string& model,
+                                       const PlanChoice& choice);
+
+// The schedule of a step in which each replica has these numbers of micro-batches.
+enum class NormExchange : uint8_t { kNone, kSquaredNorms };
+[[nodiscard]] Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
+                                             std::vector<int32_t> num_micro_batches,
+                                             NormExchange norms);
+
+}  // namespace trireme

@@ -1,0 +1,67 @@
+#include "trireme/import/safetensors_writer.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+namespace trireme {
+namespace {
+
+Error cannot_write(const std::string& path) {
+  return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+}
+
+}  // namespace
+
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
+                                                    const std::vector<SafetensorsEntry>& entries) {
+  nlohmann::json header = nlohmann::json::object();
+  header["__metadata__"] = {{"format", "pt"}};
+  uint64_t offset = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    const std::string_view dtype = dtype_info(entry.dtype).safetensors;
+    const std::optional<uint64_t> bytes = tensor_bytes(entry.sizes, entry.dtype);
+    if (dtype.empty() || !bytes.has_value()) {
+      return Error{fmt::format("{}: safetensors cannot hold {}, which is {}", path, entry.name,
+                               dtype_info(entry.dtype).name)};
+    }
+    header[entry.name] = {
+        {"dtype", dtype}, {"shape", entry.sizes}, {"data_offsets", {offset, offset + *bytes}}};
+    offset += *bytes;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  std::FILE* file = std::fopen(temporary.c_str(), "wb");
+  if (file == nullptr) return cannot_write(path);
+  SafetensorsWriter writer(path, std::move(temporary), file);
+  const uint64_t header_size = text.size();
+  TRIREME_TRY(writer.append(std::as_bytes(std::span(&header_size, 1))));
+  TRIREME_TRY(writer.append(std::as_bytes(std::span(text))));
+  return writer;
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (file_ != nullptr) std::remove(temporary_.c_str());
+}
+
+Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) {
+    return cannot_write(path_);
+  }
+  return Status();
+}
+
+Status SafetensorsWriter::commit() {
+  if (std::fflush(file_.get()) != 0 || fsync(fileno(file_.get())) != 0 ||
+      std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return cannot_write(path_);
+  }
+  file_.reset();
+  return Status();
+}
+
+}  // namespace trireme

@@ -1,0 +1,71 @@
+#include "trireme/worker/metrics.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace trireme {
+namespace {
+
+// JSON has no nan; readers of JSON lines in Python accept null.
+nlohmann::json number(double value) {
+  return value == value ? nlohmann::json(value) : nlohmann::json();
+}
+
+}  // namespace
+
+Result<MetricsFile> MetricsFile::create(const std::string& path) {
+  MetricsFile file;
+  file.path_ = path;
+  if (path.empty()) return file;
+  file.file_.reset(std::fopen(path.c_str(), "w"));
+  if (file.file_ == nullptr) {
+    return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+  }
+  return file;
+}
+
+Status MetricsFile::write_line(const std::string& line) {
+  if (file_ == nullptr) return Status();
+  if (std::fputs((line + "\n").c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0) {
+    return Error{fmt::format("cannot write {}: {}", path_, std::strerror(errno))};
+  }
+  return Status();
+}
+
+Status MetricsFile::write_step(const StepMetrics& metrics) {
+  nlohmann::ordered_json line = {{"step", metrics.step},
+                                 {"loss", number(metrics.loss)},
+                                 {"items", metrics.items},
+                                 {"seconds", metrics.seconds},
+                                 {"lr", metrics.lr}};
+  if (metrics.grad_norm.has_value()) line["grad_norm"] = number(*metrics.grad_norm);
+  return write_line(line.dump());
+}
+
+Status MetricsFile::write_eval(int64_t step, double eval_loss) {
+  return write_line(
+      nlohmann::ordered_json({{"step", step}, {"eval_loss", number(eval_loss)}}).dump());
+}
+
+Status write_gradient_norms(const std::string& path, const Graph& graph,
+                            const std::vector<std::optional<double>>& norms) {
+  nlohmann::json json = nlohmann::json::object();
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (graph.inputs[i].kind != GraphInput::Kind::kParameter) continue;
+    for (const std::string& name : graph.inputs[i].names) {
+      json[name] = norms[i].has_value() ? number(*norms[i]) : nlohmann::json();
+    }
+  }
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  const std::string text = json.dump(1) + "\n";
+  const bool is_written = file != nullptr && std::fputs(text.c_str(), file) >= 0;
+  if ((file != nullptr && std::fclose(file) != 0) || !is_written) {
+    return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+  }
+  return Status();
+}
+
+}  // namespace trireme

@@ -1,0 +1,46 @@
+// The files that rank 0 writes for programs: metrics as JSON lines, gradient norms as JSON.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/graph/graph.h"
+
+namespace trireme {
+
+struct StepMetrics {
+  int64_t step = 0;  // from 1
+  double loss = 0;
+  double items = 0;
+  double seconds = 0;
+  double lr = 0;
+  std::optional<double> grad_norm;
+};
+
+class MetricsFile {
+ public:
+  // Truncates the file. An empty path writes nothing.
+  static Result<MetricsFile> create(const std::string& path);
+  // One line each, flushed, so that a reader sees it at once.
+  Status write_step(const StepMetrics& metrics);
+  Status write_eval(int64_t step, double eval_loss);
+
+ private:
+  struct Closer {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  Status write_line(const std::string& line);
+  std::string path_;
+  std::unique_ptr<std::FILE, Closer> file_;
+};
+
+// Names of all parameters -> norm, null without gradient; every name of a tied one has the whole.
+[[nodiscard]] Status write_gradient_norms(const std::string& path, const Graph& graph,
+                                          const std::vector<std::optional<double>>& norms);
+
+}  // namespace trireme

@@ -1,0 +1,224 @@
+#include "trireme/worker/rank_loop.h"
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/torch/stage_kernels.h"
+#include "trireme/worker/checkpoint.h"
+#include "trireme/worker/metrics.h"
+
+namespace trireme {
+namespace {
+
+class RankLoop {
+ public:
+  RankLoop(const RunSetup& setup, const RankContext& context) : setup_(setup), context_(context) {}
+
+  Status run() {
+    TRIREME_TRY(start());
+    Status status = setup_.request.is_training ? train() : evaluate_only();
+    if (context_.watch) context_.watch(nullptr);
+    return status;
+  }
+
+ private:
+  Status start() {
+    const RunRequest& request = setup_.request;
+    StageOptions options{.archive = setup_.archive.get(),
+                         .graph = &setup_.graph,
+                         .partition = &setup_.partition,
+                         .initial = setup_.initial.has_value() ? &*setup_.initial : nullptr,
+                         .stage = context_.rank % setup_.plan.pp,
+                         .replica = context_.rank / setup_.plan.pp,
+                         .dp = setup_.plan.dp,
+                         .seed = request.seed,
+                         .clip_norm = request.clip_norm,
+                         .optimizer = {},
+                         .num_threads = request.threads};
+    if (request.is_training) options.optimizer = request.optimizer;
+    TRIREME_TRY(kernels_, StageKernels::make(options));
+    executor_ = std::make_unique<Executor>(context_.rank, *kernels_, *context_.transport);
+    if (context_.watch) context_.watch(executor_.get());
+    const std::vector<int32_t> full(setup_.plan.dp, setup_.plan.micro_batches);
+    TRIREME_TRY(const Schedule* schedule, schedule_of(true, full, NormExchange::kNone));
+    TRIREME_TRY(executor_->join(*schedule));
+    if (is_reporter()) {
+      TRIREME_TRY(metrics_, MetricsFile::create(request.metrics));
+    }
+    return Status();
+  }
+
+  Status train() {
+    const RunRequest& request = setup_.request;
+    for (int64_t step = 1; step <= setup_.num_steps; ++step) {
+      const bool is_last = step == setup_.num_steps;
+      TRIREME_TRY(train_step(step, is_last));
+      const bool evaluates =
+          setup_.eval_data != nullptr &&
+          (is_last || (request.eval_every.has_value() && step % *request.eval_every == 0));
+      if (evaluates) TRIREME_TRY(evaluate(step));
+      const bool saves = !request.save.empty() &&
+                         (is_last || (request.save_every.has_value() &&
+                                      step % *request.save_every == 0));
+      if (saves) TRIREME_TRY(save());
+    }
+    return Status();
+  }
+
+  Status train_step(int64_t step, bool is_last) {
+    const RunRequest& request = setup_.request;
+    const auto begin = std::chrono::steady_clock::now();
+    const double lr = learning_rate(setup_.learning_rate, step);
+    StepInputs inputs{.step = step - 1,
+                      .is_training = true,
+                      .lr = lr,
+                      .data = setup_.data.get(),
+                      .samples = setup_.batches->samples(step - 1),
+                      .shares = {}};
+    const bool writes_norms = is_last && !request.grad_norms.empty();
+    const NormExchange norms = request.clip_norm.has_value() || writes_norms
+                                   ? NormExchange::kSquaredNorms
+                                   : NormExchange::kNone;
+    TRIREME_TRY(StepOutcome outcome, run_schedule(std::move(inputs), norms));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    if (is_reporter()) {
+      StepMetrics metrics{.step = step,
+                          .loss = outcome.loss,
+                          .items = outcome.items,
+                          .seconds = seconds.count(),
+                          .lr = lr,
+                          .grad_norm = {}};
+      if (request.clip_norm.has_value()) metrics.grad_norm = outcome.gradient_norm;
+      TRIREME_TRY(metrics_.write_step(metrics));
+      publish_step(metrics);
+      if (writes_norms) {
+        TRIREME_TRY(write_gradient_norms(request.grad_norms, setup_.graph,
+                                         kernels_->gradient_norms()));
+      }
+    }
+    return check_finite(step, outcome);
+  }
+
+  // All ranks have the same numbers, so all stop at the same step with the same words.
+  Status check_finite(int64_t step, const StepOutcome& outcome) const {
+    if (outcome.non_finite_replica.has_value()) {
+      const int32_t rank =
+          *outcome.non_finite_replica * setup_.plan.pp + setup_.plan.pp - 1;
+      return Error{fmt::format("the loss of step {} is not finite, first on {}; the weights are "
+                               "those of step {}",
+                               step, setup_.describe_rank(rank), step - 1)};
+    }
+    if (outcome.gradient_norm.has_value() && !std::isfinite(*outcome.gradient_norm)) {
+      return Error{fmt::format("the gradient norm of step {} is not finite", step)};
+    }
+    if (outcome.items == 0) {
+      return Error{fmt::format("the batch of step {} has no items: every target is ignored", step)};
+    }
+    return Status();
+  }
+
+  Result<double> mean_eval_loss() {
+    double weighted = 0;
+    double total = 0;
+    for (int64_t batch = 0; batch < setup_.num_eval_batches; ++batch) {
+      StepInputs inputs{.step = batch,
+                        .is_training = false,
+                        .lr = 0,
+                        .data = setup_.eval_data.get(),
+                        .samples = setup_.eval_batches->samples(batch),
+                        .shares = {}};
+      TRIREME_TRY(StepOutcome outcome, run_schedule(std::move(inputs), NormExchange::kNone));
+      weighted += outcome.loss * outcome.items;
+      total += outcome.items;
+      if (!setup_.request.is_training && is_reporter()) {
+        publish({{"event", "step"},
+                 {"step", batch + 1},
+                 {"steps", setup_.num_eval_batches},
+                 {"loss", outcome.loss}});
+      }
+    }
+    if (total == 0) return Error{"the evaluation data has no items: every target is ignored"};
+    return weighted / total;
+  }
+
+  Status evaluate(int64_t step) {
+    TRIREME_TRY(double loss, mean_eval_loss());
+    if (!is_reporter()) return Status();
+    publish({{"event", "eval"}, {"step", step}, {"eval_loss", loss}});
+    return metrics_.write_eval(step, loss);
+  }
+
+  Status evaluate_only() {
+    TRIREME_TRY(double loss, mean_eval_loss());
+    if (!is_reporter()) return Status();
+    publish({{"event", "result"}, {"eval_loss", loss}});
+    return metrics_.write_eval(0, loss);
+  }
+
+  Status save() {
+    TRIREME_TRY(save_weights(setup_.request.save, setup_, context_.rank, *kernels_,
+                             *context_.transport));
+    if (is_reporter()) {
+      publish({{"event", "note"}, {"text", fmt::format("saved {}", setup_.request.save)}});
+    }
+    return Status();
+  }
+
+  Result<StepOutcome> run_schedule(StepInputs inputs, NormExchange norms) {
+    inputs.shares = share_step(static_cast<int64_t>(inputs.samples.size()), setup_.plan.dp,
+                               setup_.plan.micro_batches);
+    TRIREME_TRY(const Schedule* schedule,
+                schedule_of(inputs.is_training, inputs.shares.num_micro_batches, norms));
+    TRIREME_TRY(kernels_->begin_step(std::move(inputs)));
+    TRIREME_TRY(executor_->run_step(*schedule));
+    return kernels_->outcome();
+  }
+
+  // Schedules are built and verified once for each shape of a step.
+  Result<const Schedule*> schedule_of(bool is_training, const std::vector<int32_t>& counts,
+                                      NormExchange norms) {
+    const Key key(is_training, counts, norms);
+    const auto found = schedules_.find(key);
+    if (found != schedules_.end()) return static_cast<const Schedule*>(&found->second);
+    TRIREME_TRY(Schedule schedule, step_schedule(setup_, is_training, counts, norms));
+    return static_cast<const Schedule*>(&schedules_.emplace(key, std::move(schedule)).first->second);
+  }
+
+  [[nodiscard]] bool is_reporter() const { return context_.rank == 0; }
+
+  void publish(const nlohmann::json& event) const {
+    if (context_.publish) context_.publish(event.dump());
+  }
+
+  void publish_step(const StepMetrics& metrics) const {
+    publish({{"event", "step"},
+             {"step", metrics.step},
+             {"steps", setup_.num_steps},
+             {"loss", metrics.loss},
+             {"items", metrics.items},
+             {"seconds", metrics.seconds},
+             {"lr", metrics.lr}});
+  }
+
+  using Key = std::tuple<bool, std::vector<int32_t>, NormExchange>;
+  const RunSetup& setup_;
+  const RankContext& context_;
+  std::unique_ptr<StageKernels> kernels_;
+  std::unique_ptr<Executor> executor_;
+  MetricsFile metrics_;
+  std::map<Key, Schedule> schedules_;
+};
+
+}  // namespace
+
+Status run_rank(const RunSetup& setup, const RankContext& context) {
+  return RankLoop(setup, context).run();
+}
+
+}  // namespace trireme

@@ -1,0 +1,29 @@
+// run_rank(): the life of one rank, from its weights to its last step.
+//
+// Every rank walks through the same steps, evaluations and saves, decided from the request alone;
+// only rank 0 reports and writes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "trireme/base/result.h"
+#include "trireme/cli/run_setup.h"
+#include "trireme/exec/executor.h"
+#include "trireme/exec/transport.h"
+
+namespace trireme {
+
+struct RankContext {
+  int32_t rank = 0;
+  Transport* transport = nullptr;
+  // A line for the supervisor (exec/progress.h); called by rank 0.
+  std::function<void(std::string)> publish;
+  // The executor, while it exists, and nullptr before it goes: what the rank is doing.
+  std::function<void(const Executor*)> watch;
+};
+
+[[nodiscard]] Status run_rank(const RunSetup& setup, const RankContext& context);
+
+}  // namespace trireme

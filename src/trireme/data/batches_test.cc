@@ -139,7 +139,9 @@ TEST(ShareStep, SharesEverySampleOnceInOrderOverAGridOfShapes) {
         EXPECT_EQ(static_cast<int64_t>(sizes.size()),
                   std::min<int64_t>(num_samples, int64_t{dp} * micro_batches));
         EXPECT_TRUE(std::is_sorted(sizes.rbegin(), sizes.rend()));
-        if (!sizes.empty()) EXPECT_LE(sizes.front() - sizes.back(), 1);
+        if (!sizes.empty()) {
+          EXPECT_LE(sizes.front() - sizes.back(), 1);
+        }
       }
     }
   }

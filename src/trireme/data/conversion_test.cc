@@ -1,7 +1,9 @@
 #include "trireme/data/conversion.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,7 +15,7 @@ template <typename To, typename From>
 Result<std::vector<To>> convert(const std::vector<From>& numbers, DType from, DType to) {
   // Not aligned on either side, as in a file.
   std::vector<std::byte> input(numbers.size() * sizeof(From) + 1);
-  std::memcpy(input.data() + 1, numbers.data(), numbers.size() * sizeof(From));
+  std::ranges::copy(std::as_bytes(std::span(numbers)), input.begin() + 1);
   std::vector<std::byte> output(numbers.size() * sizeof(To) + 1);
   TRIREME_TRY(convert_numbers(std::span(input).subspan(1), from, std::span(output).subspan(1), to));
   std::vector<To> converted(numbers.size());

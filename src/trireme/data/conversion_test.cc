@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace {
 template <typename To, typename From>
 Result<std::vector<To>> convert(const std::vector<From>& numbers, DType from, DType to) {
   // Not aligned on either side, as in a file.
-  std::vector<std::byte> input(1);
-  std::ranges::copy(std::as_bytes(std::span(numbers)), std::back_inserter(input));
+  std::vector<std::byte> input(numbers.size() * sizeof(From) + 1);
+  std::ranges::copy(std::as_bytes(std::span(numbers)), input.begin() + 1);
   std::vector<std::byte> output(numbers.size() * sizeof(To) + 1);
   TRIREME_TRY(convert_numbers(std::span(input).subspan(1), from, std::span(output).subspan(1), to));
   std::vector<To> converted(numbers.size());
@@ -24,9 +24,9 @@ Result<std::vector<To>> convert(const std::vector<From>& numbers, DType from, DT
 }
 
 TEST(Conversion, WidensAndNarrowsIntegersThatFit) {
-  EXPECT_EQ(
-      (convert<int64_t>(std::vector<uint16_t>{0, 1, 65535}, DType::kUint16, DType::kInt64).value()),
-      (std::vector<int64_t>{0, 1, 65535}));
+  EXPECT_EQ((convert<int64_t>(std::vector<uint16_t>{0, 1, 65535}, DType::kUint16, DType::kInt64)
+                 .value()),
+            (std::vector<int64_t>{0, 1, 65535}));
   EXPECT_EQ(
       (convert<int8_t>(std::vector<int64_t>{-128, -1, 127}, DType::kInt64, DType::kInt8).value()),
       (std::vector<int8_t>{-128, -1, 127}));
@@ -44,9 +44,10 @@ TEST(Conversion, RefusesTheFirstNumberThatDoesNotFit) {
                  .error()
                  .message),
             "256 does not fit u8 (0 to 255)");
-  EXPECT_EQ(
-      (convert<uint64_t>(std::vector<int64_t>{-1}, DType::kInt64, DType::kUint64).error().message),
-      "-1 does not fit u64 (0 to 18446744073709551615)");
+  EXPECT_EQ((convert<uint64_t>(std::vector<int64_t>{-1}, DType::kInt64, DType::kUint64)
+                 .error()
+                 .message),
+            "-1 does not fit u64 (0 to 18446744073709551615)");
   EXPECT_EQ((convert<int64_t>(std::vector<uint64_t>{1ULL << 63}, DType::kUint64, DType::kInt64)
                  .error()
                  .message),
@@ -57,8 +58,9 @@ TEST(Conversion, RefusesTheFirstNumberThatDoesNotFit) {
 }
 
 TEST(Conversion, MakesBoolOfZeroAndOneOnly) {
-  EXPECT_EQ((convert<uint8_t>(std::vector<uint8_t>{0, 1}, DType::kUint8, DType::kBool).value()),
-            (std::vector<uint8_t>{0, 1}));
+  EXPECT_EQ(
+      (convert<uint8_t>(std::vector<uint8_t>{0, 1}, DType::kUint8, DType::kBool).value()),
+      (std::vector<uint8_t>{0, 1}));
   for (const DType from : {DType::kUint8, DType::kBool}) {
     EXPECT_EQ((convert<uint8_t>(std::vector<uint8_t>{1, 2}, from, DType::kBool).error().message),
               "2 does not fit bool (0 to 1)");

@@ -86,7 +86,7 @@ void count_ops(const Graph& graph, const SymbolValues& symbols, Findings& findin
 }
 
 void find_blocks(const Graph& graph, const CutAnalysis& cuts, Findings& findings) {
-  std::vector<int32_t> bounds = block_cuts(cuts);
+  std::vector<int32_t> bounds = block_cuts(graph, cuts);
   bounds.insert(bounds.begin(), 0);
   bounds.push_back(static_cast<int32_t>(graph.nodes.size()));
   for (size_t i = 0; i + 1 < bounds.size(); ++i) {

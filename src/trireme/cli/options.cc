@@ -122,11 +122,12 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
       {"constant", LearningRateKind::kConstant},
       {"linear", LearningRateKind::kLinear},
       {"cosine", LearningRateKind::kCosine}};
-  app.add_option("--lr-schedule", run.lr_schedule,
-                 "constant, linear or cosine. Step t of T (from 1), W warm-up steps: t <= W: "
-                 "lr t/W; then with u = (t-W)/(T-W+1): lr, lr (1-u), lr (1+cos(pi u))/2")
-      ->transform(CLI::CheckedTransformer(kinds))
-      ->default_str("constant")
+  app.add_option_function<std::string>(
+         "--lr-schedule",
+         [&run, kinds](const std::string& name) { run.lr_schedule = kinds.at(name); },
+         "constant, linear or cosine. Step t of T (from 1), W warm-up steps: t <= W: lr t/W; then "
+         "with u = (t-W)/(T-W+1): lr, lr (1-u), lr (1+cos(pi u))/2 [constant]")
+      ->check(CLI::IsMember({"constant", "linear", "cosine"}))
       ->group("Optimizer");
   app.add_option("--warmup-steps", run.warmup_steps, "W of --lr-schedule")
       ->capture_default_str()

@@ -68,6 +68,10 @@ TEST(Options, HelpGoesToStdoutWithExamples) {
   const NothingToDo& help = std::get<NothingToDo>(request);
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_NE(help.output.find("trireme train gpt.pt2"), std::string::npos);
+  const Request train = parse_request("trireme", {"train", "--help"});
+  const std::string& text = std::get<NothingToDo>(train).output;
+  EXPECT_EQ(text.find('\0'), std::string::npos);
+  EXPECT_NE(text.find("lr (1+cos(pi u))/2"), std::string::npos);
 }
 
 }  // namespace

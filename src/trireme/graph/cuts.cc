@@ -213,7 +213,43 @@ std::vector<bool> carries_gradient(const Graph& graph) {
   return carries;
 }
 
-std::vector<int32_t> block_cuts(const CutAnalysis& cuts) {
+namespace {
+
+// Modules that no other module of the graph lies in.
+std::set<std::string_view> leaf_modules(const Graph& graph) {
+  std::set<std::string_view> modules;
+  for (const Node& node : graph.nodes) {
+    if (!node.module.empty()) modules.insert(node.module);
+  }
+  std::set<std::string_view> leaves = modules;
+  for (std::string_view module : modules) {
+    for (size_t dot = module.rfind('.'); dot != std::string_view::npos; dot = module.rfind('.')) {
+      module = module.substr(0, dot);
+      leaves.erase(module);
+    }
+  }
+  return leaves;
+}
+
+// inside[p]: the owned nodes on both sides of cut p belong to one leaf module.
+std::vector<bool> cuts_inside_leaves(const Graph& graph, const CutAnalysis& cuts) {
+  const std::set<std::string_view> leaves = leaf_modules(graph);
+  std::vector<bool> inside(cuts.is_legal.size(), false);
+  std::string_view before;
+  for (size_t p = 0; p < graph.nodes.size(); ++p) {
+    if (cuts.is_replicated[p]) continue;
+    const std::string_view module = graph.nodes[p].module;
+    inside[p] = module == before && leaves.contains(module);
+    before = module;
+  }
+  return inside;
+}
+
+}  // namespace
+
+std::vector<int32_t> block_cuts(const Graph& graph, const CutAnalysis& cuts, BlockGrain grain) {
+  std::vector<bool> is_left_out(cuts.is_legal.size(), false);
+  if (grain == BlockGrain::kModules) is_left_out = cuts_inside_leaves(graph, cuts);
   std::vector<int32_t> positions;
   const auto end = static_cast<int32_t>(cuts.live_bytes.size()) - 1;
   int32_t p = 1;
@@ -225,7 +261,7 @@ std::vector<int32_t> block_cuts(const CutAnalysis& cuts) {
     const bool rises_after = q + 1 >= end || cuts.live_bytes[q + 1] > cuts.live_bytes[p];
     if (falls_to && rises_after && cuts.live_bytes[p] > 0) {
       for (int32_t r = p; r <= q; ++r) {
-        if (cuts.is_legal[r] && !cuts.is_replicated[r]) positions.push_back(r);
+        if (cuts.is_legal[r] && !cuts.is_replicated[r] && !is_left_out[r]) positions.push_back(r);
       }
     }
     p = q + 1;

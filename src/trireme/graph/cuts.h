@@ -31,8 +31,11 @@ struct CutAnalysis {
 // carries_gradient[v]: the value may need a gradient. Never false where autograd would need one.
 [[nodiscard]] std::vector<bool> carries_gradient(const Graph& graph);
 
-// The chain of blocks: cut positions, ascending, at local minima of the live bytes.
-[[nodiscard]] std::vector<int32_t> block_cuts(const CutAnalysis& cuts);
+// The chain of blocks: cut positions, ascending, at local minima of the live bytes. kModules leaves
+// out those inside one leaf module, such as between the operators of an RMSNorm.
+enum class BlockGrain : uint8_t { kModules, kOperators };
+[[nodiscard]] std::vector<int32_t> block_cuts(const Graph& graph, const CutAnalysis& cuts,
+                                              BlockGrain grain = BlockGrain::kModules);
 
 // The values of the symbols for `batch` samples; other symbols keep the sizes of the export.
 [[nodiscard]] SymbolValues example_symbols(const Graph& graph, int64_t batch);

@@ -141,8 +141,11 @@ class StageSearch {
   int32_t pp_;
 };
 
-Result<std::vector<int32_t>> choose_cuts(const CutAnalysis& cuts, int32_t pp) {
-  std::vector<int32_t> candidates = block_cuts(cuts);
+Result<std::vector<int32_t>> choose_cuts(const Graph& graph, const CutAnalysis& cuts, int32_t pp) {
+  std::vector<int32_t> candidates = block_cuts(graph, cuts, BlockGrain::kModules);
+  if (static_cast<int32_t>(candidates.size()) < pp - 1) {
+    candidates = block_cuts(graph, cuts, BlockGrain::kOperators);
+  }
   if (static_cast<int32_t>(candidates.size()) < pp - 1) {
     // Too few blocks: every legal place between two nodes that some stage owns.
     candidates.clear();
@@ -224,7 +227,7 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
   if (!options.cut_modules.empty()) {
     TRIREME_TRY(positions, cuts_by_name(graph, cuts, options));
   } else {
-    TRIREME_TRY(positions, choose_cuts(cuts, options.pp));
+    TRIREME_TRY(positions, choose_cuts(graph, cuts, options.pp));
   }
   Plan plan{.model = model_path,
             .num_nodes = static_cast<int64_t>(graph.nodes.size()),

@@ -7,8 +7,8 @@
 //   arrays:x.npy,y.npy         one array an input, in the order of the model's inputs
 //   safetensors:FILE           one tensor an input, by the input's name
 //
-// A comma inside a path is not supported. bytes: and tokens: feed models whose one input is a matrix
-// of integers, [batch, L]; what is left over behind the last whole sample is not used.
+// A comma inside a path is not supported. bytes: and tokens: feed models whose one input is a
+// matrix of integers, [batch, L]; what is left over behind the last whole sample is not used.
 //
 // Files are mapped, and only the rows that are asked for are touched. Integers are converted to the
 // width of the input, checked for range; other conversions are refused.

@@ -38,17 +38,25 @@ std::optional<std::string_view> header_field(std::string_view header, std::strin
 
 Result<std::vector<int64_t>> parse_shape(std::string_view text) {
   if (text.empty() || text[0] != '(') return Error{"its shape is malformed"};
-  text.remove_prefix(1);
+  const auto take = [&text](char c) {
+    while (!text.empty() && text[0] == ' ') text.remove_prefix(1);
+    const bool is_there = !text.empty() && text[0] == c;
+    if (is_there) text.remove_prefix(1);
+    return is_there;
+  };
+  take('(');
   std::vector<int64_t> sizes;
-  while (true) {
-    while (!text.empty() && (text[0] == ' ' || text[0] == ',')) text.remove_prefix(1);
-    if (!text.empty() && text[0] == ')') return sizes;
+  while (!take(')')) {
     int64_t size = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), size);
     if (code != std::errc() || size < 0) return Error{"its shape is malformed"};
     text.remove_prefix(static_cast<size_t>(end - text.data()));
     sizes.push_back(size);
+    if (take(',')) continue;
+    if (take(')')) break;
+    return Error{"its shape is malformed"};
   }
+  return sizes;
 }
 
 Result<TensorView> parse_npy(std::span<const std::byte> bytes) {

@@ -251,11 +251,11 @@ class ProgramReader {
     const std::string target = identifier_of(json.at("target"));
     Node node;
     node.region = region;
-    read_module(json, node);
     const auto name = json.contains("name") && json.at("name").is_string()
                           ? json.at("name").get<std::string>()
                           : std::string();
     try {
+      read_module(json, node);
       if (target.starts_with("torch.ops.higher_order.")) {
         read_higher_order(json, target.substr(23), scope, node, depth);
       } else {

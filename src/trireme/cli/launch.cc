@@ -3,12 +3,34 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "trireme/cli/run_setup.h"
 #include "trireme/exec/supervisor.h"
 
 namespace trireme {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What rank 0 publishes at the end: {"event":"result", ...}.
+bool is_result(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, false);
+  return json.is_object() && json.value("event", "") == "result";
+}
+
+std::string result_text(const RunRequest& request, const std::string& line) {
+  Json json = Json::parse(line, nullptr, false);
+  if (!json.is_object()) return "";
+  json.erase("event");
+  if (request.wants_json) return json.dump() + "\n";
+  if (request.is_training) return "";
+  return fmt::format("eval loss {} over {} items\n", json.value("eval_loss", 0.0),
+                     json.value("items", 0.0));
+}
+
+}  // namespace
 
 std::string worker_beside_this_program() {
   std::array<char, 4096> path = {};
@@ -36,8 +58,13 @@ Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::s
     if (num_workers != pp * dp) return fmt::format("the worker with all {} ranks", pp * dp);
     return fmt::format("rank {} (stage {}, replica {})", rank, rank % pp, rank / pp);
   };
+  std::string result;
+  options.on_published = [&result](const PublishedLine& line) {
+    if (line.rank == 0 && is_result(line.text)) result = line.text;
+  };
   TRIREME_TRY(int status, supervise(std::move(options)));
-  return LaunchOutcome{.exit_code = status};
+  if (status != 0) return LaunchOutcome{.exit_code = status, .result = ""};
+  return LaunchOutcome{.exit_code = 0, .result = result_text(request, result)};
 }
 
 }  // namespace trireme

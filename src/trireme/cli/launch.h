@@ -14,6 +14,7 @@ namespace trireme {
 // no rank has run then. `arguments` are handed to the workers as they are.
 struct LaunchOutcome {
   int exit_code = 0;
+  std::string result;  // for stdout: of eval the loss, with --json one JSON object; else empty
 };
 [[nodiscard]] Result<LaunchOutcome> launch(const RunRequest& request,
                                            const std::vector<std::string>& arguments,

@@ -77,7 +77,9 @@ int run(const std::vector<std::string>& arguments) {
   if (const auto* run_request = std::get_if<RunRequest>(&request)) {
     const Result<LaunchOutcome> outcome =
         launch(*run_request, arguments, worker_beside_this_program());
-    return outcome.ok() ? outcome.value().exit_code : refuse(outcome.error());
+    if (!outcome.ok()) return refuse(outcome.error());
+    print(outcome.value().result);
+    return outcome.value().exit_code;
   }
   const Result<std::string> text = std::holds_alternative<PlanRequest>(request)
                                        ? run_plan(std::get<PlanRequest>(request))

@@ -15,8 +15,7 @@ using Samples = std::vector<uint64_t>;
 Batches make(const BatchOptions& options) { return Batches::make(options).value(); }
 
 TEST(Batches, TakeSequentialSamplesAndEndAnEpochWithAShorterBatch) {
-  const Batches batches =
-      make({.num_samples = 7, .batch = 3, .order = SampleOrder::kSequential});
+  const Batches batches = make({.num_samples = 7, .batch = 3, .order = SampleOrder::kSequential});
   EXPECT_EQ(batches.batches_per_epoch(), 3);
   EXPECT_EQ(batches.samples(0), (Samples{0, 1, 2}));
   EXPECT_EQ(batches.samples(1), (Samples{3, 4, 5}));
@@ -35,8 +34,7 @@ TEST(Batches, LeaveTheShorterBatchOutWhenAskedTo) {
 }
 
 TEST(Batches, TakeAllSamplesWhenTheBatchIsLargerThanTheData) {
-  const Batches batches =
-      make({.num_samples = 2, .batch = 5, .order = SampleOrder::kSequential});
+  const Batches batches = make({.num_samples = 2, .batch = 5, .order = SampleOrder::kSequential});
   EXPECT_EQ(batches.batches_per_epoch(), 1);
   EXPECT_EQ(batches.samples(0), (Samples{0, 1}));
   EXPECT_EQ(batches.samples(1), (Samples{0, 1}));
@@ -82,7 +80,8 @@ TEST(Batches, HoldEverySampleOnceAnEpochInAnotherOrderEachEpochAndSeed) {
 
 TEST(Batches, CountFarStepsWithoutOverflow) {
   const int64_t many = int64_t{1} << 60;
-  const Batches batches = make({.num_samples = many, .batch = 2, .order = SampleOrder::kSequential});
+  const Batches batches =
+      make({.num_samples = many, .batch = 2, .order = SampleOrder::kSequential});
   EXPECT_EQ(batches.samples((int64_t{1} << 59) - 1),
             (Samples{(uint64_t{1} << 60) - 2, (uint64_t{1} << 60) - 1}));
   const Batches large = make({.num_samples = 3, .batch = INT64_MAX});

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/check.h"
+#include "trireme/exec/control_handshake.h"
 #include "trireme/exec/stream_socket.h"
 
 namespace trireme {
@@ -24,10 +24,6 @@ std::string quoted_list(const std::vector<std::string>& keys) {
   return fmt::format("key{} {} of the store", keys.size() == 1 ? "" : "s", fmt::join(keys, ", "));
 }
 
-ControlMessage make_message(MessageKind kind, int64_t number, std::vector<std::string> texts) {
-  return {.kind = kind, .request = 0, .number = number, .texts = std::move(texts)};
-}
-
 size_t payload_bytes(const ControlMessage& message) {
   size_t total = 0;
   for (const std::string& text : message.texts) total += text.size() + 64;
@@ -37,12 +33,12 @@ size_t payload_bytes(const ControlMessage& message) {
 }  // namespace
 
 Result<std::unique_ptr<ControlClient>> ControlClient::connect(ClientOptions options) {
-  const Clock::time_point deadline = Clock::now() + options.connect_timeout;
-  TRIREME_TRY(const SocketAddress address, parse_socket_address(options.address));
-  TRIREME_TRY(FileDescriptor socket, connect_until(address, deadline));
-  std::unique_ptr<ControlClient> client(
-      new ControlClient(std::move(options), FrameChannel(std::move(socket), kMaxFrameBytes)));
-  TRIREME_TRY(client->introduce());
+  TRIREME_TRY(FrameChannel channel, join_run({.address = options.address,
+                                              .hub_name = options.hub_name,
+                                              .token = options.token,
+                                              .rank = options.rank,
+                                              .timeout = options.connect_timeout}));
+  std::unique_ptr<ControlClient> client(new ControlClient(std::move(options), std::move(channel)));
   ControlClient* raw = client.get();
   client->thread_ = std::jthread([raw](const std::stop_token& stop) { raw->run(stop); });
   return client;
@@ -55,36 +51,6 @@ ControlClient::~ControlClient() {
   thread_.request_stop();
   wake_.notify();
   if (thread_.joinable()) thread_.join();
-}
-
-Status ControlClient::introduce() {
-  const Clock::time_point deadline = Clock::now() + options_.connect_timeout;
-  channel_.queue(make_message(MessageKind::kHello, options_.rank,
-                              {std::string(kControlMagic), options_.token}));
-  while (true) {
-    bool is_over = channel_.send_some() == ChannelState::kEnded;
-    is_over = channel_.receive_some() == ChannelState::kEnded || is_over;
-    TRIREME_TRY(const std::optional<ControlMessage> answer, channel_.next());
-    if (answer.has_value() && answer->kind == MessageKind::kWelcome) return Status();
-    if (answer.has_value() && answer->kind == MessageKind::kRefused) {
-      return Error{fmt::format("{} at {} refused rank {}: {}", options_.hub_name, options_.address,
-                               options_.rank, answer->texts[0])};
-    }
-    if (is_over || answer.has_value()) {
-      return Error{
-          fmt::format("{} closed the connection of rank {}: the token is that of another "
-                      "run, or the port belongs to another program",
-                      options_.address, options_.rank)};
-    }
-    const Clock::time_point now = Clock::now();
-    if (now >= deadline) {
-      return Error{
-          fmt::format("{} did not answer rank {} in time", options_.address, options_.rank)};
-    }
-    pollfd watched{.fd = channel_.fd(), .events = POLLIN, .revents = 0};
-    if (channel_.wants_to_send()) watched.events |= POLLOUT;
-    ::poll(&watched, 1, milliseconds_until(deadline, now));
-  }
 }
 
 // ---- any thread
@@ -175,7 +141,7 @@ Result<StoreBytes> ControlClient::compare_set(const std::string& key, const Stor
 
 Result<int64_t> ControlClient::num_keys() {
   TRIREME_TRY(const ControlMessage reply,
-              request(make_message(MessageKind::kNumKeys, 0, {}), options_.request_timeout,
+              request(make_message(MessageKind::kNumKeys), options_.request_timeout,
                       "counting the keys of the store"));
   return reply.number;
 }
@@ -197,8 +163,8 @@ Status ControlClient::fail(const std::string& message, FailureOrigin origin) {
 }
 
 Status ControlClient::finish() {
-  TRIREME_TRY(request(make_message(MessageKind::kFinished, 0, {}), options_.request_timeout,
-                      "reporting the end"));
+  TRIREME_TRY(
+      request(make_message(MessageKind::kFinished), options_.request_timeout, "reporting the end"));
   return Status();
 }
 
@@ -222,7 +188,7 @@ void ControlClient::run(const std::stop_token& stop) {
     if (now - last_round > options_.heartbeat_period + std::chrono::seconds(2)) last_heard_ = now;
     last_round = now;
     if (now >= next_heartbeat) {
-      channel_.queue(make_message(MessageKind::kHeartbeat, 0, {}));
+      channel_.queue(make_message(MessageKind::kHeartbeat));
       next_heartbeat = now + options_.heartbeat_period;
     }
     if (exchange_frames() == ChannelState::kEnded) {
@@ -265,11 +231,12 @@ ChannelState ControlClient::exchange_frames() {
 ChannelState ControlClient::take_frames() {
   const ChannelState state = channel_.receive_some();
   while (true) {
-    const Result<std::optional<ControlMessage>> message = channel_.next();
-    if (!message.ok()) return ChannelState::kEnded;
-    if (!message.value().has_value()) return state;
+    const Result<std::optional<ControlMessage>> next = channel_.next();
+    if (!next.ok()) return ChannelState::kEnded;
+    const std::optional<ControlMessage>& message = next.value();
+    if (!message.has_value()) return state;
     last_heard_ = Clock::now();
-    handle(*message.value());
+    handle(*message);
   }
 }
 

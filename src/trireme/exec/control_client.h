@@ -86,7 +86,6 @@ class ControlClient {
 
   ControlClient(ClientOptions options, FrameChannel channel);
 
-  [[nodiscard]] Status introduce();
   [[nodiscard]] std::string current_work() const;
   [[nodiscard]] Result<ControlMessage> request(ControlMessage message, std::chrono::milliseconds timeout,
                                         const std::string& what,

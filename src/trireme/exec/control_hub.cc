@@ -56,7 +56,6 @@ class ControlHub::Loop {
   void serve(int64_t id);
   void handle(int64_t id, Connection& connection, const ControlMessage& message);
   void greet(Connection& connection, const ControlMessage& hello);
-  void handle_of_rank(int64_t id, Connection& connection, const ControlMessage& message);
   void end(int64_t id);
   void hear_exits();
   void tell_decisions();
@@ -143,22 +142,20 @@ void ControlHub::Loop::serve(int64_t id) {
   Connection& connection = found->second;
   bool is_over = connection.channel.receive_some() == ChannelState::kEnded;
   while (!connection.is_closing) {
-    Result<std::optional<ControlMessage>> message = connection.channel.next();
-    if (!message.ok()) is_over = true;
-    if (!message.ok() || !message.value().has_value()) break;
-    handle(id, connection, *message.value());
+    const Result<std::optional<ControlMessage>> next = connection.channel.next();
+    if (!next.ok()) is_over = true;
+    if (!next.ok()) break;
+    const std::optional<ControlMessage>& message = next.value();
+    if (!message.has_value()) break;
+    if (connection.rank < 0) {
+      greet(connection, *message);
+    } else {
+      watch_.heard(connection.rank, Clock::now());
+      handle(id, connection, *message);
+    }
   }
   if (connection.channel.send_some() == ChannelState::kEnded) is_over = true;
   if (is_over || (connection.is_closing && !connection.channel.wants_to_send())) end(id);
-}
-
-void ControlHub::Loop::handle(int64_t id, Connection& connection, const ControlMessage& message) {
-  if (connection.rank < 0) {
-    greet(connection, message);
-  } else {
-    watch_.heard(connection.rank, Clock::now());
-    handle_of_rank(id, connection, message);
-  }
 }
 
 void ControlHub::Loop::greet(Connection& connection, const ControlMessage& hello) {
@@ -167,22 +164,19 @@ void ControlHub::Loop::greet(Connection& connection, const ControlMessage& hello
   if (!tokens_are_equal(hello.texts[1], options_.token)) return;
   const Status admitted = watch_.admit(hello.number, Clock::now());
   if (!admitted.ok()) {
-    connection.channel.queue({.kind = MessageKind::kRefused,
-                              .request = 0,
-                              .number = 0,
-                              .texts = {admitted.error().message}});
+    connection.channel.queue(make_message(MessageKind::kRefused, 0, {admitted.error().message}));
     return;
   }
   connection.is_closing = false;
   connection.rank = static_cast<int32_t>(hello.number);
   connection.channel.set_max_frame_bytes(kMaxFrameBytes);
-  connection.channel.queue({.kind = MessageKind::kWelcome, .request = 0, .number = 0, .texts = {}});
+  connection.channel.queue(make_message(MessageKind::kWelcome));
 }
 
-void ControlHub::Loop::handle_of_rank(int64_t id, Connection& connection, const ControlMessage& message) {
+void ControlHub::Loop::handle(int64_t id, Connection& connection, const ControlMessage& message) {
   const int32_t rank = connection.rank;
-  const ControlMessage done{
-      .kind = MessageKind::kReply, .request = message.request, .number = 0, .texts = {}};
+  ControlMessage done = make_message(MessageKind::kReply);
+  done.request = message.request;
   if (ControlStore::serves(message.kind)) {
     for (const StoreAnswer& answer : store_.serve(id, message)) {
       const auto asker = connections_.find(answer.asker);
@@ -245,10 +239,9 @@ void ControlHub::Loop::hear_exits() {
 
 void ControlHub::Loop::tell_decisions() {
   if (const auto announcement = watch_.take_announcement()) {
-    const ControlMessage lost{.kind = MessageKind::kLost,
-                       .request = 0,
-                       .number = announcement->cause.rank,
-                       .texts = {describe_cause(announcement->cause, options_.describe_rank)}};
+    const ControlMessage lost =
+        make_message(MessageKind::kLost, announcement->cause.rank,
+                     {describe_cause(announcement->cause, options_.describe_rank)});
     for (auto& [id, connection] : connections_) {
       const auto& to = announcement->to;
       if (std::find(to.begin(), to.end(), connection.rank) == to.end()) continue;

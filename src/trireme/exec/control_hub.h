@@ -1,9 +1,11 @@
 // ControlHub: serves the key-value store of a run and hears its ranks (control_protocol.h).
 //
 // It lives inside `trireme train`, or inside rank 0 when something else started the ranks; rank
-// 0's own client then connects to it like the others. One thread of its own does everything. The
-// first rank that is lost or fails ends the run: the hub tells all others, asks what they are
-// doing, and hands one RunFailure to its owner (run_watch.h has the rules).
+// 0's own client then connects to it like the others, and rank 0 keeps it until AllFinished or a
+// RunFailure has come, because its end is a loss for every rank that has not finished. One thread
+// of its own does everything. The first rank that is lost or fails ends the run: the hub tells all
+// others, asks what they are doing, and hands one RunFailure to its owner (run_watch.h has the
+// rules).
 #pragma once
 
 #include <chrono>

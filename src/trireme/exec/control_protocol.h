@@ -36,6 +36,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/result.h"
@@ -79,6 +80,11 @@ struct ControlMessage {
 
   bool operator==(const ControlMessage&) const = default;
 };
+
+[[nodiscard]] inline ControlMessage make_message(MessageKind kind, int64_t number = 0,
+                                          std::vector<std::string> texts = {}) {
+  return {.kind = kind, .request = 0, .number = number, .texts = std::move(texts)};
+}
 
 inline constexpr std::string_view kControlMagic = "trireme-control-1";
 inline constexpr size_t kMaxHelloBytes = 512;               // before the token has been seen

@@ -9,8 +9,6 @@
 namespace trireme {
 namespace {
 
-using testing::HasSubstr;
-
 ControlMessage compare_set_message() {
   return {.kind = MessageKind::kCompareSet,
           .request = 0xFEDCBA98,

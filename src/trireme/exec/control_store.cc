@@ -40,11 +40,9 @@ std::vector<StoreAnswer> ControlStore::serve(int64_t asker, const ControlMessage
   std::vector<StoreAnswer> answers;
   const auto add_answer = [&](int64_t to, const ControlMessage& question) {
     Result<ControlMessage> reply = answer(question);
-    ControlMessage message = reply.ok() ? std::move(reply).value()
-                                 : ControlMessage{.kind = MessageKind::kReplyError,
-                                           .request = 0,
-                                           .number = 0,
-                                           .texts = {reply.error().message}};
+    ControlMessage message = reply.ok()
+                          ? std::move(reply).value()
+                          : make_message(MessageKind::kReplyError, 0, {reply.error().message});
     message.request = question.request;
     answers.push_back({.asker = to, .reply = std::move(message)});
   };
@@ -63,7 +61,7 @@ void ControlStore::forget(int64_t asker) {
 }
 
 Result<ControlMessage> ControlStore::answer(const ControlMessage& request) {
-  ControlMessage reply{.kind = MessageKind::kReply, .request = 0, .number = 0, .texts = {}};
+  ControlMessage reply = make_message(MessageKind::kReply);
   switch (request.kind) {
     case MessageKind::kSet:
       values_[request.texts[0]] = request.texts[1];

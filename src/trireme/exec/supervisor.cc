@@ -1,12 +1,7 @@
 #include "trireme/exec/supervisor.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -19,13 +14,12 @@
 
 #include "trireme/exec/control_hub.h"
 #include "trireme/exec/control_protocol.h"
-#include "trireme/exec/line_splitter.h"
+#include "trireme/exec/hub_event_queue.h"
 #include "trireme/exec/output_queue.h"
 #include "trireme/exec/progress.h"
 #include "trireme/exec/signal_reader.h"
 #include "trireme/exec/stream_socket.h"
-#include "trireme/exec/wake_event.h"
-#include "trireme/exec/worker_process.h"
+#include "trireme/exec/worker_group.h"
 
 namespace trireme {
 namespace {
@@ -38,29 +32,6 @@ constexpr std::chrono::milliseconds kStatusTimeout(300);
 constexpr std::chrono::milliseconds kKillTimeout(700);
 constexpr std::chrono::milliseconds kFlushTimeout(300);
 
-// From the hub's thread to the supervisor's.
-class EventQueue {
- public:
-  void push(HubEvent event) {
-    {
-      const std::lock_guard lock(mutex_);
-      events_.push_back(std::move(event));
-    }
-    wake_.notify();
-  }
-  [[nodiscard]] int fd() const { return wake_.fd(); }
-  [[nodiscard]] std::deque<HubEvent> take_all() {
-    wake_.clear();
-    const std::lock_guard lock(mutex_);
-    return std::exchange(events_, {});
-  }
-
- private:
-  WakeEvent wake_;
-  std::mutex mutex_;
-  std::deque<HubEvent> events_;  // guarded by mutex_
-};
-
 Progress make_progress(const SupervisorOptions& options) {
   if (options.progress == ProgressOutput::kQuiet) return Progress(ProgressStyle::kQuiet, 0);
   winsize size{};
@@ -72,18 +43,15 @@ Progress make_progress(const SupervisorOptions& options) {
 class Supervision {
  public:
   explicit Supervision(SupervisorOptions options)
-      : options_(std::move(options)), progress_(make_progress(options_)) {}
+      : options_(std::move(options)),
+        progress_(make_progress(options_)),
+        workers_([this](const std::string& lines) { log(lines); }),
+        statuses_(static_cast<size_t>(options_.num_workers)) {}
 
   Result<int> run();
 
  private:
   enum class Phase { kRunning, kLeaving, kAwaitingStatus, kEnding, kKilling };
-  struct Worker {
-    WorkerProcess process;
-    LineSplitter lines;
-    std::optional<int> status;  // of its own end; what this process has killed has none
-  };
-
   [[nodiscard]] Status start_workers(const std::string& token);
   [[nodiscard]] bool is_done() const;
   void poll_once();
@@ -93,7 +61,6 @@ class Supervision {
   void hear(RunFailure failure);
   void hear(AllFinished all_finished);
   void reap_workers();
-  void read_output(Worker& worker);
   void advance(Clock::time_point now);
   void enter(Phase phase, std::chrono::milliseconds timeout);
   void end_workers();
@@ -105,11 +72,13 @@ class Supervision {
 
   SupervisorOptions options_;
   SignalReader signals_;  // first: the hub's thread inherits what is blocked
-  EventQueue events_;
+  HubEventQueue events_;
   OutputQueue output_;
   Progress progress_;
   std::unique_ptr<ControlHub> hub_;
-  std::vector<Worker> workers_;
+  WorkerGroup workers_;
+  // Of the ranks that ended by themselves; those that were told to end have none.
+  std::vector<std::optional<int>> statuses_;
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> phase_end_;
   bool has_finished_ = false;
@@ -156,24 +125,18 @@ Status Supervision::start_workers(const std::string& token) {
           std::string("OMP_WAIT_POLICY=passive")}) {
       command.environment.push_back(entry);
     }
-    TRIREME_TRY(WorkerProcess process, WorkerProcess::start(command));
-    workers_.push_back({.process = std::move(process),
-                        .lines = LineSplitter(fmt::format("[rank {}] ", rank)),
-                        .status = {}});
+    TRIREME_TRY(workers_.start(command));
   }
   return Status();
 }
 
 bool Supervision::is_done() const {
-  const bool is_any_running =
-      std::any_of(workers_.begin(), workers_.end(),
-                  [](const Worker& worker) { return worker.process.is_running(); });
-  if (is_any_running) return has_given_up_;
+  if (workers_.is_any_running()) return has_given_up_;
   if (failure_.has_value() || signal_ != 0) return true;
   // All have ended by themselves: the hub knows why, and its word is on the way.
   const bool are_all_clean =
-      std::all_of(workers_.begin(), workers_.end(),
-                  [](const Worker& worker) { return worker.status.value_or(0) == 0; });
+      std::all_of(statuses_.begin(), statuses_.end(),
+                  [](const std::optional<int>& status) { return status.value_or(0) == 0; });
   return has_finished_ && are_all_clean;
 }
 
@@ -181,19 +144,14 @@ void Supervision::poll_once() {
   std::vector<pollfd> watched = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                  {.fd = events_.fd(), .events = POLLIN, .revents = 0},
                                  {.fd = output_.fd(), .events = POLLOUT, .revents = 0}};
-  const size_t num_fixed = watched.size();
-  for (const Worker& worker : workers_) {
-    watched.push_back({.fd = worker.process.end_fd(), .events = POLLIN, .revents = 0});
-    // Workers feel it when nobody reads what they print, as they would without a supervisor.
-    const int output = output_.is_full() ? -1 : worker.process.output_fd();
-    watched.push_back({.fd = output, .events = POLLIN, .revents = 0});
-  }
+  // Workers feel it when nobody reads what they print, as they would without a supervisor.
+  const bool reads = !output_.is_full();
+  workers_.append_watched(watched,
+                          reads ? WorkerGroup::Reading::kOn : WorkerGroup::Reading::kPaused);
   const int timeout = phase_end_ ? milliseconds_until(*phase_end_, Clock::now()) : -1;
   if (::poll(watched.data(), watched.size(), timeout) <= 0) return;
   if (watched[2].revents != 0) output_.write_some();
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (watched[num_fixed + 2 * i + 1].revents != 0) read_output(workers_[i]);
-  }
+  if (reads) workers_.read_output();
 }
 
 void Supervision::hear_signals() {
@@ -212,9 +170,9 @@ void Supervision::hear_signals() {
 
 // Ctrl-Z stops the ranks as well, although they are in groups of their own.
 void Supervision::pause_with_workers() {
-  for (const Worker& worker : workers_) worker.process.signal(SIGSTOP);
+  workers_.signal(SIGSTOP);
   ::raise(SIGSTOP);
-  for (const Worker& worker : workers_) worker.process.signal(SIGCONT);
+  workers_.signal(SIGCONT);
 }
 
 void Supervision::hear_hub() {
@@ -224,15 +182,15 @@ void Supervision::hear_hub() {
 }
 
 void Supervision::hear(const PublishedLine& line) {
-  if (line.rank != 0) return;
+  if (options_.on_published) options_.on_published(line);
+  if (line.rank != 0 || output_.is_full()) return;  // what nobody reads must not pile up
   output_.add(options_.progress_fd, progress_.show(line.text, Clock::now()));
 }
 
 void Supervision::hear(RunFailure failure) {
   if (signal_ != 0 || failure_.has_value()) return;
-  const auto rank = static_cast<size_t>(failure.rank);
   const bool lacks_status =
-      failure.kind == FailureKind::kDisconnected && workers_[rank].process.is_running();
+      failure.kind == FailureKind::kDisconnected && workers_.is_running(failure.rank);
   failure_ = std::move(failure);
   if (lacks_status) {
     enter(Phase::kAwaitingStatus, kStatusTimeout);
@@ -247,28 +205,10 @@ void Supervision::hear(AllFinished /*all_finished*/) {
 }
 
 void Supervision::reap_workers() {
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    Worker& worker = workers_[i];
-    const std::optional<int> status = worker.process.try_reap();
-    if (!status.has_value()) continue;
-    read_output(worker);
-    log(worker.lines.end());
-    worker.process.close_output();
+  for (const WorkerGroup::Exit& exit : workers_.reap()) {
     if (phase_ == Phase::kEnding || phase_ == Phase::kKilling) continue;
-    worker.status = *status;
-    hub_->report_exit(static_cast<int32_t>(i), *status);
-  }
-}
-
-void Supervision::read_output(Worker& worker) {
-  std::array<char, 1 << 14> bytes;
-  // Bounded while it runs: one worker must not starve the others.
-  for (int round = 0; round < 16 && worker.process.output_fd() >= 0; ++round) {
-    const ssize_t got = ::read(worker.process.output_fd(), bytes.data(), bytes.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0) worker.process.close_output();
-    if (got <= 0) return;
-    log(worker.lines.add(std::string_view(bytes.data(), static_cast<size_t>(got))));
+    statuses_[static_cast<size_t>(exit.rank)] = exit.wait_status;
+    hub_->report_exit(exit.rank, exit.wait_status);
   }
 }
 
@@ -278,20 +218,18 @@ void Supervision::enter(Phase phase, std::chrono::milliseconds timeout) {
 }
 
 void Supervision::end_workers() {
-  for (const Worker& worker : workers_) worker.process.signal(SIGTERM);
+  workers_.signal(SIGTERM);
   enter(Phase::kEnding, options_.grace);
 }
 
 void Supervision::kill_workers() {
-  for (const Worker& worker : workers_) worker.process.signal(SIGKILL);
+  workers_.signal(SIGKILL);
   enter(Phase::kKilling, kKillTimeout);
 }
 
 void Supervision::advance(Clock::time_point now) {
-  if (phase_ == Phase::kAwaitingStatus &&
-      !workers_[static_cast<size_t>(failure_->rank)].process.is_running()) {
-    end_workers();
-  }
+  const bool has_status = failure_.has_value() && !workers_.is_running(failure_->rank);
+  if (phase_ == Phase::kAwaitingStatus && has_status) end_workers();
   if (!phase_end_.has_value() || now < *phase_end_) return;
   switch (phase_) {
     case Phase::kRunning:
@@ -314,10 +252,10 @@ void Supervision::advance(Clock::time_point now) {
 
 // Every rank has finished and said so: the run is good, only its processes are not.
 void Supervision::note_late_workers() {
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (!workers_[i].process.is_running()) continue;
+  for (int32_t rank = 0; rank < workers_.size(); ++rank) {
+    if (!workers_.is_running(rank)) continue;
     log(fmt::format("{} had finished but did not exit within {:g} s, so it was killed\n",
-                    options_.describe_rank(static_cast<int32_t>(i)),
+                    options_.describe_rank(rank),
                     std::chrono::duration<double>(options_.exit_timeout).count()));
   }
 }
@@ -336,7 +274,7 @@ int Supervision::conclude() {
     exit_status = 128 + signal_;
   } else if (failure_.has_value()) {
     exit_status = 1;
-    const std::optional<int> status = workers_[static_cast<size_t>(failure_->rank)].status;
+    const std::optional<int> status = statuses_[static_cast<size_t>(failure_->rank)];
     // The hub may have decided before the process had ended.
     if (failure_->kind == FailureKind::kDisconnected && status.has_value()) {
       failure_->reason = describe_unfinished_exit(*status);

@@ -22,10 +22,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "trireme/base/result.h"
+#include "trireme/exec/control_hub.h"
 #include "trireme/exec/run_failure.h"
 #include "trireme/exec/run_watch.h"
 
@@ -41,6 +43,8 @@ struct SupervisorOptions {
   int32_t threads_per_worker = 1;
   DescribeRank describe_rank = describe_bare_rank;
   ProgressOutput progress = ProgressOutput::kShown;
+  // Each line that a rank publishes, before it is shown. Called while supervise() runs.
+  std::function<void(const PublishedLine&)> on_published;
   int progress_fd = 1;
   int log_fd = 2;         // the workers' lines and the last lines of a failed run
   RunWatchOptions watch;  // time-outs; num_ranks is set here

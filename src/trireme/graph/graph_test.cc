@@ -1,5 +1,7 @@
 #include "trireme/graph/graph.h"
 
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "trireme/graph/op_rules.h"
@@ -61,9 +63,9 @@ TEST(Passes, DeadCodeGoesAndInPlaceWritesThatAreReadStay) {
   ASSERT_TRUE(verify_graph(graph).ok()) << verify_graph(graph).error().message;
   std::vector<std::string> ops;
   for (const Node& node : graph.nodes) ops.push_back(node.op);
-  EXPECT_EQ(ops, (std::vector<std::string>{"aten.linear.default", "aten.view.default",
-                                           "aten.add_.Tensor", "aten.item.default",
-                                           "aten.cross_entropy_loss.default"}));
+  EXPECT_EQ(
+      ops, (std::vector<std::string>{"aten.linear.default", "aten.view.default", "aten.add_.Tensor",
+                                     "aten.item.default", "aten.cross_entropy_loss.default"}));
 }
 
 TEST(OpRules, FlopsOfALinearLayerAreTwoAMultiplyAdd) {
@@ -91,6 +93,21 @@ TEST(SymExpr, SumsAndProductsHaveOneForm) {
   EXPECT_EQ(to_text(parse_sym_expr("mul(s1,2,mul(3,s0))").value()), "mul(6,s0,s1)");
   EXPECT_EQ(to_text(parse_sym_expr("add(s0,0)").value()), "s0");
   EXPECT_EQ(to_text(SymExpr::of_float(2)), "2.0");
+}
+
+TEST(SymExpr, RefusesNumbersThatDoNotFit) {
+  for (const std::string_view text :
+       {"mul(n,4611686018427387904,4)", "mul(4611686018427387904,4)",
+        "add(n,9223372036854775807,9)", "add(9223372036854775807,9)", "mul(n,n)",
+        "floordiv(low,-1)", "pow(n,3)", "trunc(1e300)", "floor(0nan)"}) {
+    const Result<SymExpr> expression = parse_sym_expr(text);
+    ASSERT_TRUE(expression.ok()) << text;
+    const Result<SymValue> value =
+        evaluate(expression.value(),
+                 {{"n", int64_t{1} << 40}, {"low", std::numeric_limits<int64_t>::min()}});
+    ASSERT_FALSE(value.ok()) << text;
+    EXPECT_EQ(value.error().message, "a size does not fit 64 bits") << text;
+  }
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,11 +26,18 @@ bool all_integers(const Values& values) {
                      [](const SymValue& v) { return std::holds_alternative<int64_t>(v); });
 }
 
+Error too_large() { return Error{"a size does not fit 64 bits"}; }
+
+// `integer_op` says by nullopt that its result does not fit.
 template <typename IntegerOp, typename FloatOp>
 Result<SymValue> fold(const Values& values, IntegerOp integer_op, FloatOp float_op) {
   if (all_integers(values)) {
     int64_t sum = std::get<int64_t>(values[0]);
-    for (size_t i = 1; i < values.size(); ++i) sum = integer_op(sum, std::get<int64_t>(values[i]));
+    for (size_t i = 1; i < values.size(); ++i) {
+      const std::optional<int64_t> next = integer_op(sum, std::get<int64_t>(values[i]));
+      if (!next.has_value()) return too_large();
+      sum = *next;
+    }
     return SymValue(sum);
   }
   double sum = as_double(values[0]);
@@ -36,22 +45,36 @@ Result<SymValue> fold(const Values& values, IntegerOp integer_op, FloatOp float_
   return SymValue(sum);
 }
 
+std::optional<int64_t> sum_of(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::nullopt : std::optional(sum);
+}
+std::optional<int64_t> product_of(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::nullopt : std::optional(product);
+}
+
+// Converting a double outside the range, or NaN, is undefined.
+Result<SymValue> to_integer(double value) {
+  constexpr double kLimit = 9223372036854775808.0;  // 2^63
+  if (!(value >= -kLimit && value < kLimit)) return too_large();
+  return SymValue(static_cast<int64_t>(value));
+}
+
 Result<SymValue> add(const Values& v) {
-  return fold(
-      v, [](int64_t a, int64_t b) { return a + b; }, [](double a, double b) { return a + b; });
+  return fold(v, sum_of, [](double a, double b) { return a + b; });
 }
 Result<SymValue> mul(const Values& v) {
-  return fold(
-      v, [](int64_t a, int64_t b) { return a * b; }, [](double a, double b) { return a * b; });
+  return fold(v, product_of, [](double a, double b) { return a * b; });
 }
 Result<SymValue> minimum(const Values& v) {
   return fold(
-      v, [](int64_t a, int64_t b) { return std::min(a, b); },
+      v, [](int64_t a, int64_t b) { return std::optional(std::min(a, b)); },
       [](double a, double b) { return std::min(a, b); });
 }
 Result<SymValue> maximum(const Values& v) {
   return fold(
-      v, [](int64_t a, int64_t b) { return std::max(a, b); },
+      v, [](int64_t a, int64_t b) { return std::optional(std::max(a, b)); },
       [](double a, double b) { return std::max(a, b); });
 }
 
@@ -60,6 +83,7 @@ Result<SymValue> floor_div(const Values& v) {
   if (!all_integers(v)) return SymValue(std::floor(as_double(v[0]) / as_double(v[1])));
   const int64_t a = std::get<int64_t>(v[0]);
   const int64_t b = std::get<int64_t>(v[1]);
+  if (b == -1 && a == std::numeric_limits<int64_t>::min()) return too_large();
   const int64_t quotient = a / b;
   return SymValue(quotient - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0));
 }
@@ -71,6 +95,7 @@ Result<SymValue> modulo(const Values& v) {
                     as_double(v[1]) * std::floor(as_double(v[0]) / as_double(v[1])));
   }
   const int64_t b = std::get<int64_t>(v[1]);
+  if (b == -1) return SymValue(int64_t{0});  // the quotient by -1 may not fit
   const int64_t remainder = std::get<int64_t>(v[0]) % b;
   return SymValue(remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder);
 }
@@ -78,7 +103,7 @@ Result<SymValue> modulo(const Values& v) {
 Result<SymValue> power(const Values& v) {
   const double result = std::pow(as_double(v[0]), as_double(v[1]));
   if (all_integers(v) && std::get<int64_t>(v[1]) >= 0) {
-    return SymValue(static_cast<int64_t>(std::llround(result)));
+    return to_integer(std::round(result));
   }
   return SymValue(result);
 }
@@ -89,15 +114,9 @@ Result<SymValue> true_div(const Values& v) {
 }
 
 Result<SymValue> to_float(const Values& v) { return SymValue(as_double(v[0])); }
-Result<SymValue> truncate(const Values& v) {
-  return SymValue(static_cast<int64_t>(std::trunc(as_double(v[0]))));
-}
-Result<SymValue> floor_to_int(const Values& v) {
-  return SymValue(static_cast<int64_t>(std::floor(as_double(v[0]))));
-}
-Result<SymValue> ceil_to_int(const Values& v) {
-  return SymValue(static_cast<int64_t>(std::ceil(as_double(v[0]))));
-}
+Result<SymValue> truncate(const Values& v) { return to_integer(std::trunc(as_double(v[0]))); }
+Result<SymValue> floor_to_int(const Values& v) { return to_integer(std::floor(as_double(v[0]))); }
+Result<SymValue> ceil_to_int(const Values& v) { return to_integer(std::ceil(as_double(v[0]))); }
 Result<SymValue> square_root(const Values& v) { return SymValue(std::sqrt(as_double(v[0]))); }
 Result<SymValue> equal(const Values& v) {
   return SymValue(int64_t{as_double(v[0]) == as_double(v[1])});
@@ -203,8 +222,12 @@ SymExpr canonical_fold(const std::string& function, std::vector<SymExpr> operand
   std::vector<std::pair<std::string, SymExpr>> others;
   for (size_t i = 0; i < operands.size(); ++i) {
     SymExpr operand = std::move(operands[i]);
-    if (operand.is_integer()) {
-      integer = is_sum ? integer + operand.integer : integer * operand.integer;
+    const std::optional<int64_t> folded = !operand.is_integer() ? std::nullopt
+                                          : is_sum              ? sum_of(integer, operand.integer)
+                                                   : product_of(integer, operand.integer);
+    // What does not fit stays unfolded, and is an error when it is evaluated.
+    if (folded.has_value()) {
+      integer = *folded;
     } else if (operand.kind == SymExpr::Kind::kCall && operand.name == function) {
       for (SymExpr& inner : operand.operands) operands.push_back(std::move(inner));
     } else {

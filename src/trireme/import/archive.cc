@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/graph/passes.h"
+#include "trireme/import/one_line.h"
 #include "trireme/import/program_reader.h"
 
 namespace trireme {
@@ -28,9 +29,10 @@ Result<std::string> root_folder(const ZipReader& zip) {
   }
   for (const std::string& name : zip.names()) {
     if (name.ends_with("/constants.pkl") || name.ends_with("/data.pkl")) {
-      return Error{fmt::format(
-          "{} is a TorchScript or torch.save file, not a .pt2; export the model with trireme.export",
-          zip.path())};
+      return Error{
+          fmt::format("{} is a TorchScript or torch.save file, not a .pt2; export the model with "
+                      "trireme.export",
+                      zip.path())};
     }
   }
   return Error{fmt::format("{} is a ZIP file but not a .pt2 of torch.export.save", zip.path())};
@@ -51,39 +53,44 @@ Result<std::string> model_name(const ZipReader& zip, const std::string& root) {
   return models[0];
 }
 
-// Makes one parameter of several names that are tied, and every use read it.
-Status merge_ties(Graph& graph, const std::vector<std::vector<std::string>>& groups) {
-  for (const std::vector<std::string>& group : groups) {
-    std::optional<size_t> first;
-    for (size_t i = 0; i < graph.inputs.size();) {
-      GraphInput& input = graph.inputs[i];
-      const bool is_member = input.kind == GraphInput::Kind::kParameter &&
-                             std::find(group.begin(), group.end(), input.names[0]) != group.end();
-      if (!is_member) {
-        ++i;
-        continue;
+// Every node that reads `gone` reads `kept`.
+void replace_reads(Graph& graph, ValueId gone, ValueId kept) {
+  for (Node& node : graph.nodes) {
+    for (NamedArgument& argument : node.arguments) {
+      if (auto* id = std::get_if<ValueId>(&argument.value); id != nullptr && *id == gone) {
+        *id = kept;
       }
-      if (!first.has_value()) {
-        first = i++;
-        continue;
+      auto* list = std::get_if<std::vector<std::optional<ValueId>>>(&argument.value);
+      if (list != nullptr) {
+        std::replace(list->begin(), list->end(), std::optional(gone), std::optional(kept));
       }
-      GraphInput& kept = graph.inputs[*first];
-      const ValueId gone = input.value;
-      for (Node& node : graph.nodes) {
-        for (NamedArgument& argument : node.arguments) {
-          if (auto* id = std::get_if<ValueId>(&argument.value); id != nullptr && *id == gone) {
-            *id = kept.value;
-          }
-          auto* list = std::get_if<std::vector<std::optional<ValueId>>>(&argument.value);
-          if (list != nullptr) {
-            std::replace(list->begin(), list->end(), std::optional(gone), std::optional(kept.value));
-          }
-        }
-      }
-      kept.names.push_back(input.names[0]);
-      kept.requires_grad = kept.requires_grad || input.requires_grad;
-      graph.inputs.erase(graph.inputs.begin() + static_cast<int64_t>(i));
     }
+  }
+}
+
+// Makes one parameter of several names that are tied, and every use read it.
+Status merge_tie(Graph& graph, const std::vector<std::string>& group) {
+  std::optional<size_t> first;
+  for (size_t i = 0; i < graph.inputs.size();) {
+    const GraphInput& input = graph.inputs[i];
+    const bool is_member = input.kind == GraphInput::Kind::kParameter &&
+                           std::find(group.begin(), group.end(), input.names[0]) != group.end();
+    if (!is_member || !first.has_value()) {
+      if (is_member) first = i;
+      ++i;
+      continue;
+    }
+    GraphInput& kept = graph.inputs[*first];
+    const TensorType& type = graph.values[static_cast<size_t>(kept.value.value)].type;
+    const TensorType& other = graph.values[static_cast<size_t>(input.value.value)].type;
+    if (type.dtype != other.dtype || type.sizes != other.sizes) {
+      return Error{fmt::format("the parameters {} and {} are tied but are {} and {}", kept.names[0],
+                               input.names[0], to_text(type), to_text(other))};
+    }
+    replace_reads(graph, input.value, kept.value);
+    kept.names.push_back(input.names[0]);
+    kept.requires_grad = kept.requires_grad || input.requires_grad;
+    graph.inputs.erase(graph.inputs.begin() + static_cast<int64_t>(i));
   }
   return Status();
 }
@@ -118,52 +125,84 @@ std::vector<std::vector<std::string>> ties_by_record(const Graph& graph, const T
   return groups;
 }
 
-// The unused placeholders of a tie leave values that nothing defines: drop them.
-void drop_undefined_values(Graph& graph) { remove_dead_code(graph); }
-
 }  // namespace
 
 Result<Archive> Archive::open(const std::string& path) {
-  TRIREME_TRY(ZipReader zip, ZipReader::open(path));
+  TRIREME_TRY(ZipReader zip, with_one_line_error(ZipReader::open(path)));
   Archive archive(std::move(zip));
-  TRIREME_TRY(std::string root, root_folder(archive.zip_));
-  TRIREME_TRY(std::string model, model_name(archive.zip_, root));
-  const std::string program_record = root + "models/" + model + ".json";
-  TRIREME_TRY(auto program_bytes, archive.zip_.read(program_record));
-  Result<Program> program = read_program(program_bytes, path);
-  if (!program.ok()) return program.error();
-  archive.graph_ = std::move(program.value().graph);
-  archive.torch_version_ = std::move(program.value().torch_version);
+  TRIREME_TRY(with_one_line_error(archive.read()));
+  return archive;
+}
+
+Status Archive::read() {
+  TRIREME_TRY(const std::string root, root_folder(zip_));
+  TRIREME_TRY(const std::string model, model_name(zip_, root));
+  TRIREME_TRY(auto program_bytes, zip_.read(root + "models/" + model + ".json"));
+  TRIREME_TRY(Program program, read_program(program_bytes, path()));
+  graph_ = std::move(program.graph);
+  torch_version_ = std::move(program.torch_version);
+  TRIREME_TRY(read_tables(root, model));
+  TRIREME_TRY(verify_tensors());
+  TRIREME_TRY(merge_tied_parameters(root));
+  remove_assertions(graph_);
+  // The placeholders of merged ties leave values that nothing defines: they go as well.
+  remove_dead_code(graph_);
+  if (const Status status = verify_graph(graph_); !status.ok()) {
+    return Error{fmt::format("{} is corrupted: {}", path(), status.error().message)};
+  }
+  return Status();
+}
+
+Status Archive::read_tables(const std::string& root, const std::string& model) {
   for (const std::string_view kind : {"weights", "constants"}) {
     const std::string folder = fmt::format("{}data/{}/", root, kind);
     const std::string record = fmt::format("{}{}_{}_config.json", folder, model, kind);
-    if (!archive.zip_.has(record)) continue;
-    TRIREME_TRY(auto bytes, archive.zip_.read(record));
-    Result<TensorTable> table = read_tensor_table(bytes, path + ": " + record, folder);
-    if (!table.ok()) return table.error();
-    archive.tensors_.merge(table.value());
+    if (!zip_.has(record)) continue;
+    TRIREME_TRY(auto bytes, zip_.read(record));
+    TRIREME_TRY(TensorTable table, read_tensor_table(bytes, path() + ": " + record, folder));
+    tensors_.merge(table);
   }
-  for (const GraphInput& input : archive.graph_.inputs) {
-    if (input.kind != GraphInput::Kind::kUser && archive.find_tensor(input.names[0]) == nullptr) {
-      return Error{fmt::format("{} is corrupted: nothing says where {} is stored", path,
-                               input.names[0])};
+  return Status();
+}
+
+Status Archive::verify_tensors() const {
+  for (const GraphInput& input : graph_.inputs) {
+    if (input.kind == GraphInput::Kind::kUser) continue;
+    const StoredTensor* stored = find_tensor(input.names[0]);
+    if (stored == nullptr) {
+      return Error{
+          fmt::format("{} is corrupted: nothing says where {} is stored", path(), input.names[0])};
+    }
+    const TensorType& type = graph_.values[static_cast<size_t>(input.value.value)].type;
+    const TensorType found{.dtype = stored->dtype,
+                           .sizes = {stored->sizes.begin(), stored->sizes.end()},
+                           .strides = {stored->strides.begin(), stored->strides.end()}};
+    if (found.dtype != type.dtype || found.sizes != type.sizes) {
+      return Error{fmt::format("{} is corrupted: {} is {} in the graph but stored as {}", path(),
+                               input.names[0], to_text(type), to_text(found))};
+    }
+    // An archive without weights has no record, or an empty one.
+    const Result<uint64_t> size = zip_.size(stored->record);
+    if (size.ok() && size.value() > 0) TRIREME_TRY(verify_place(*stored, size.value()));
+  }
+  return Status();
+}
+
+Status Archive::merge_tied_parameters(const std::string& root) {
+  std::vector<std::vector<std::string>> ties = ties_by_record(graph_, tensors_, zip_);
+  const std::string record = root + "extra/trireme.json";
+  if (zip_.has(record)) {
+    TRIREME_TRY(auto bytes, zip_.read(record));
+    TRIREME_TRY(std::vector<std::vector<std::string>> groups,
+                read_tie_groups(bytes, path() + ": " + record));
+    if (!groups.empty()) ties = std::move(groups);
+  }
+  for (const std::vector<std::string>& group : ties) {
+    if (const Status status = merge_tie(graph_, group); !status.ok()) {
+      return Error{fmt::format("{} is corrupted: {}", path(), status.error().message)};
     }
   }
-  std::vector<std::vector<std::string>> ties =
-      ties_by_record(archive.graph_, archive.tensors_, archive.zip_);
-  if (const std::string record = root + "extra/trireme.json"; archive.zip_.has(record)) {
-    TRIREME_TRY(auto bytes, archive.zip_.read(record));
-    Result<std::vector<std::vector<std::string>>> groups = read_tie_groups(bytes, path + ": " + record);
-    if (!groups.ok()) return groups.error();
-    if (!groups.value().empty()) ties = std::move(groups.value());
-  }
-  TRIREME_TRY(merge_ties(archive.graph_, ties));
-  remove_assertions(archive.graph_);
-  drop_undefined_values(archive.graph_);
-  if (Status status = verify_graph(archive.graph_); !status.ok()) {
-    return Error{fmt::format("{} is corrupted: {}", path, status.error().message)};
-  }
-  return archive;
+  return Status();
 }
 
 const StoredTensor* Archive::find_tensor(std::string_view name) const {
@@ -172,7 +211,12 @@ const StoredTensor* Archive::find_tensor(std::string_view name) const {
 }
 
 Result<std::span<const std::byte>> Archive::read_storage(const StoredTensor& tensor) const {
-  TRIREME_TRY(std::span<const std::byte> bytes, zip_.read(tensor.record));
+  TRIREME_TRY(std::span<const std::byte> bytes, with_one_line_error(zip_.read(tensor.record)));
+  TRIREME_TRY(verify_place(tensor, bytes.size()));
+  return bytes;
+}
+
+Status Archive::verify_place(const StoredTensor& tensor, uint64_t record_size) const {
   // The last element of the tensor, in elements of the storage.
   auto last = static_cast<uint64_t>(tensor.storage_offset);
   bool is_empty = false;
@@ -180,16 +224,17 @@ Result<std::span<const std::byte>> Archive::read_storage(const StoredTensor& ten
   for (size_t i = 0; i < tensor.sizes.size(); ++i) {
     is_empty = is_empty || tensor.sizes[i] == 0;
     uint64_t span = 0;
-    overflows = overflows || __builtin_mul_overflow(static_cast<uint64_t>(tensor.sizes[i] - 1),
-                                                    static_cast<uint64_t>(tensor.strides[i]), &span) ||
+    overflows = overflows ||
+                __builtin_mul_overflow(static_cast<uint64_t>(tensor.sizes[i] - 1),
+                                       static_cast<uint64_t>(tensor.strides[i]), &span) ||
                 __builtin_add_overflow(last, span, &last);
   }
   const auto element = static_cast<uint64_t>(dtype_info(tensor.dtype).size_bytes);
-  if (!is_empty && (overflows || last >= bytes.size() / element)) {
-    return Error{fmt::format("{}: record {} has {} bytes, too few for its tensor", path(),
-                             tensor.record, bytes.size())};
+  if (!is_empty && (overflows || last >= record_size / element)) {
+    return Error{one_line(fmt::format("{}: record {} has {} bytes, too few for its tensor", path(),
+                                      tensor.record, record_size))};
   }
-  return bytes;
+  return Status();
 }
 
 }  // namespace trireme

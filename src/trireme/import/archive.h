@@ -21,8 +21,8 @@ struct StoredTensor {
   std::string record;  // of the ZIP file: a whole storage; empty when the archive has no values
   DType dtype = DType::kFloat32;
   std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;     // in elements
-  int64_t storage_offset = 0;       // in elements
+  std::vector<int64_t> strides;  // in elements
+  int64_t storage_offset = 0;    // in elements
 };
 
 class Archive {
@@ -42,6 +42,13 @@ class Archive {
 
  private:
   explicit Archive(ZipReader zip) : zip_(std::move(zip)) {}
+  Status read();
+  Status read_tables(const std::string& root, const std::string& model);
+  // Every parameter, buffer and constant is stored as the graph has it.
+  Status verify_tensors() const;
+  // The record has enough bytes for the tensor.
+  Status verify_place(const StoredTensor& tensor, uint64_t record_size) const;
+  Status merge_tied_parameters(const std::string& root);
 
   ZipReader zip_;
   Graph graph_;

@@ -37,12 +37,13 @@ TEST(Archive, MergesTiedParameters) {
 TEST(Archive, RefusesAnOperatorThatExistsOnlyInPython) {
   const Result<Archive> archive = Archive::open(zoo("mixtral_custom"));
   ASSERT_FALSE(archive.ok());
-  EXPECT_EQ(archive.error().message,
-            zoo("mixtral_custom") +
-                ": node grouped_mm_fallback (torch.ops.transformers.grouped_mm_fallback.default) of "
-                "module 'model.model.layers.0.mlp.experts': transformers.grouped_mm_fallback is not "
-                "an aten operator and exists only in Python; call "
-                "model.set_experts_implementation(\"batched_mm\") before the export");
+  EXPECT_EQ(
+      archive.error().message,
+      zoo("mixtral_custom") +
+          ": node grouped_mm_fallback (torch.ops.transformers.grouped_mm_fallback.default) of "
+          "module 'model.model.layers.0.mlp.experts': transformers.grouped_mm_fallback is not "
+          "an aten operator and exists only in Python; call "
+          "model.set_experts_implementation(\"batched_mm\") before the export");
 }
 
 }  // namespace

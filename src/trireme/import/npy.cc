@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/import/one_line.h"
+
 namespace trireme {
 namespace {
 
@@ -17,11 +19,11 @@ struct NumpyType {
   DType dtype;
 };
 constexpr std::array kTypes = {
-    NumpyType{"|u1", DType::kUint8},  NumpyType{"|i1", DType::kInt8},
-    NumpyType{"|b1", DType::kBool},   NumpyType{"<i2", DType::kInt16},
-    NumpyType{"<i4", DType::kInt32},  NumpyType{"<i8", DType::kInt64},
-    NumpyType{"<u2", DType::kUint16}, NumpyType{"<u4", DType::kUint32},
-    NumpyType{"<u8", DType::kUint64}, NumpyType{"<f2", DType::kFloat16},
+    NumpyType{"|u1", DType::kUint8},   NumpyType{"|i1", DType::kInt8},
+    NumpyType{"|b1", DType::kBool},    NumpyType{"<i2", DType::kInt16},
+    NumpyType{"<i4", DType::kInt32},   NumpyType{"<i8", DType::kInt64},
+    NumpyType{"<u2", DType::kUint16},  NumpyType{"<u4", DType::kUint32},
+    NumpyType{"<u8", DType::kUint64},  NumpyType{"<f2", DType::kFloat16},
     NumpyType{"<f4", DType::kFloat32}, NumpyType{"<f8", DType::kFloat64},
 };
 
@@ -54,6 +56,9 @@ Result<TensorView> parse_npy(std::span<const std::byte> bytes) {
   if (bytes.size() < 12 || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
     return Error{"it is not an .npy file"};
   }
+  if (const int version = std::to_integer<int>(bytes[6]); version < 1 || version > 3) {
+    return Error{fmt::format("its .npy version is {}, and this reader knows 1 to 3", version)};
+  }
   const bool is_long = std::to_integer<int>(bytes[6]) >= 2;
   uint32_t header_size = 0;
   std::memcpy(&header_size, bytes.data() + 8, is_long ? 4 : 2);
@@ -72,8 +77,8 @@ Result<TensorView> parse_npy(std::span<const std::byte> bytes) {
     return row.descr == type_name && (*descr)[4] == (*descr)[0];
   });
   if (type == kTypes.end()) {
-    return Error{fmt::format("its dtype {} is not supported",
-                             descr->substr(0, descr->find_first_of(",}")))};
+    return Error{
+        fmt::format("its dtype {} is not supported", descr->substr(0, descr->find_first_of(",}")))};
   }
   view.dtype = type->dtype;
   if (!order->starts_with("False")) {
@@ -93,7 +98,7 @@ Result<TensorView> parse_npy(std::span<const std::byte> bytes) {
 Result<NpyFile> open_npy(const std::string& path) {
   TRIREME_TRY(MappedFile file, MappedFile::open(path));
   Result<TensorView> view = parse_npy(file.bytes());
-  if (!view.ok()) return while_doing(path, view.error());
+  if (!view.ok()) return Error{one_line(while_doing(path, view.error()).message)};
   return NpyFile{.file = std::move(file), .array = std::move(view.value())};
 }
 

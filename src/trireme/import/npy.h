@@ -12,7 +12,7 @@
 namespace trireme {
 
 struct NpyFile {
-  MappedFile file;    // keeps the bytes of `array` alive
+  MappedFile file;  // keeps the bytes of `array` alive
   TensorView array;
 };
 

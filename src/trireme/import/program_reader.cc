@@ -1,60 +1,32 @@
-// nlohmann-json reports a missing key or a wrong type by an exception; this file throws its own
-// findings as well and turns both into an Error at its border.
-
 #include "trireme/import/program_reader.h"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "trireme/graph/op_rules.h"
+#include "trireme/import/schema_json.h"
 #include "trireme/import/sympy_reader.h"
 
 namespace trireme {
 namespace {
 
-using Json = nlohmann::json;
-
-struct Refusal {
-  std::string message;
-};
-
-template <typename... Args>
-[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
-  throw Refusal{fmt::format(format, std::forward<Args>(args)...)};
-}
-
-template <typename T>
-T unwrap_or_refuse(Result<T> result) {
-  if (!result.ok()) throw Refusal{result.error().message};
-  return std::move(result).value();
-}
-
-struct DTypeCode {
-  int64_t code;  // torch._export.serde.schema.ScalarType; not c10's numbers
-  DType dtype;
-};
-constexpr std::array kDTypeCodes = {
-    DTypeCode{1, DType::kUint8},       DTypeCode{2, DType::kInt8},
-    DTypeCode{3, DType::kInt16},       DTypeCode{4, DType::kInt32},
-    DTypeCode{5, DType::kInt64},       DTypeCode{6, DType::kFloat16},
-    DTypeCode{7, DType::kFloat32},     DTypeCode{8, DType::kFloat64},
-    DTypeCode{10, DType::kComplex64},  DTypeCode{11, DType::kComplex128},
-    DTypeCode{12, DType::kBool},       DTypeCode{13, DType::kBFloat16},
-    DTypeCode{28, DType::kUint16},
-};
-
-DType dtype_of_code(int64_t code) {
-  for (const DTypeCode& row : kDTypeCodes) {
-    if (row.code == code) return row.dtype;
-  }
-  refuse("tensors of torch._export ScalarType {} are not supported", code);
-}
+using schema::array_at;
+using schema::as_array;
+using schema::dtype_of;
+using schema::float_of;
+using schema::identifier_of;
+using schema::integer_of;
+using schema::Json;
+using schema::name_of;
+using schema::object_at;
+using schema::Refusal;
+using schema::refuse;
+using schema::union_kind;
 
 // Operators that popular libraries define in Python only, and what to do instead.
 struct PythonOnlyOperator {
@@ -62,9 +34,8 @@ struct PythonOnlyOperator {
   std::string_view remedy;
 };
 constexpr std::array kPythonOnlyOperators = {
-    PythonOnlyOperator{
-        "transformers",
-        "call model.set_experts_implementation(\"batched_mm\") before the export"},
+    PythonOnlyOperator{"transformers",
+                       "call model.set_experts_implementation(\"batched_mm\") before the export"},
 };
 
 std::string_view remedy_for(std::string_view name_space) {
@@ -74,21 +45,6 @@ std::string_view remedy_for(std::string_view name_space) {
   return "replace it by aten operators in the model";
 }
 
-double float_of(const Json& json) {
-  if (!json.is_string()) return json.get<double>();
-  const auto text = json.get<std::string>();
-  if (text == "Infinity") return std::numeric_limits<double>::infinity();
-  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
-  if (text == "NaN") return std::nan("");
-  refuse("'{}' is not a number", text);
-}
-
-// The one key of a union: {"as_int": 3}.
-const std::string& union_kind(const Json& json) {
-  if (!json.is_object() || json.size() != 1) refuse("an argument is not a union of one kind");
-  return json.begin().key();
-}
-
 constexpr int kMaxGraphDepth = 32;
 
 class ProgramReader {
@@ -96,18 +52,22 @@ class ProgramReader {
   explicit ProgramReader(const Json& program) : program_(program) {}
 
   Program read() {
-    const int64_t major = program_.at("schema_version").at("major").get<int64_t>();
+    const int64_t major = integer_of(program_.at("schema_version").at("major"));
     if (major != 8) {
       refuse("its schema version is {}, and this reader knows 8; export with torch 2.13", major);
     }
-    const Json& verifiers = program_.at("verifiers");
-    if (!verifiers.empty() && std::find(verifiers.begin(), verifiers.end(), "TRAINING") == verifiers.end()) {
-      refuse("it is not training IR; save what torch.export.export returns, without "
-             "run_decompositions");
+    const Json& verifiers = array_at(program_, "verifiers");
+    if (!verifiers.empty() &&
+        std::find(verifiers.begin(), verifiers.end(), "TRAINING") == verifiers.end()) {
+      refuse(
+          "it is not training IR; save what torch.export.export returns, without "
+          "run_decompositions");
     }
     const Json& module = program_.at("graph_module");
     read_inputs(module);
-    read_graph(module.at("graph"), Scope{}, RegionId(0), 0);
+    for (const Json& node : array_at(module.at("graph"), "nodes")) {
+      read_node(node, root_scope_, RegionId(0), 0);
+    }
     read_outputs(module);
     Program program{.graph = std::move(graph_), .torch_version = {}};
     if (program_.contains("torch_version")) program.torch_version = program_.at("torch_version");
@@ -127,37 +87,58 @@ class ProgramReader {
 
   SymExpr read_sym(const Json& json) {
     const std::string& kind = union_kind(json);
-    if (kind == "as_int" || kind == "as_bool") return SymExpr(json.begin()->get<int64_t>());
+    if (kind == "as_int") return SymExpr(integer_of(*json.begin()));
+    if (kind == "as_bool") return SymExpr(int64_t{json.begin()->get<bool>()});
     if (kind == "as_float") return SymExpr::of_float(float_of(*json.begin()));
     if (kind != "as_expr") refuse("a size is neither a number nor an expression but {}", kind);
     const Json& body = *json.begin();
-    SymExpr expression = unwrap_or_refuse(parse_sympy(body.at("expr_str").get<std::string>()));
+    SymExpr expression =
+        schema::unwrap_or_refuse(parse_sympy(body.at("expr_str").get<std::string>()));
     if (expression.is_symbol() && body.contains("hint") && body.at("hint").is_object() &&
         body.at("hint").contains("as_int")) {
-      graph_.symbol_hints[expression.name] = body.at("hint").at("as_int").get<int64_t>();
+      graph_.symbol_hints[expression.name] = integer_of(body.at("hint").at("as_int"));
     }
     return expression;
   }
 
   TensorType read_type(const Json& meta) {
-    if (meta.at("layout").get<int64_t>() != 7) {
+    if (integer_of(meta.at("layout")) != 7) {
       refuse("a tensor is not strided; sparse and other layouts are not supported");
     }
     TensorType type;
-    type.dtype = dtype_of_code(meta.at("dtype").get<int64_t>());
-    for (const Json& size : meta.at("sizes")) type.sizes.push_back(read_sym(size));
-    for (const Json& stride : meta.at("strides")) type.strides.push_back(read_sym(stride));
-    if (type.sizes.size() != type.strides.size()) refuse("a tensor has more sizes than strides");
+    type.dtype = dtype_of(meta.at("dtype"));
+    for (const Json& size : array_at(meta, "sizes")) type.sizes.push_back(read_sym(size));
+    for (const Json& stride : array_at(meta, "strides")) type.strides.push_back(read_sym(stride));
+    if (type.sizes.size() != type.strides.size()) {
+      refuse("a tensor has {} sizes but {} strides", type.sizes.size(), type.strides.size());
+    }
+    verify_fixed_sizes(type);
     return type;
   }
 
-  ValueId define(Scope& scope, const std::string& name) {
-    const Json& metas = scope.json->at("tensor_values");
-    if (!metas.contains(name)) refuse("the tensor {} has no type", name);
-    std::string unique = name;
-    for (int copy = 1; !names_.insert(unique).second; ++copy) {
-      unique = fmt::format("{}.{}", name, copy);
+  // Negative sizes, and sizes that no memory holds whatever the symbolic ones are.
+  static void verify_fixed_sizes(const TensorType& type) {
+    std::vector<int64_t> fixed;
+    for (const SymExpr& size : type.sizes) {
+      if (size.is_integer()) fixed.push_back(size.integer);
     }
+    const std::optional<uint64_t> bytes = tensor_bytes(fixed, type.dtype);
+    const bool is_negative_stride = std::any_of(
+        type.strides.begin(), type.strides.end(),
+        [](const SymExpr& stride) { return stride.is_integer() && stride.integer < 0; });
+    if (!bytes.has_value() || *bytes > uint64_t{std::numeric_limits<int64_t>::max()} ||
+        is_negative_stride) {
+      refuse("a tensor has impossible sizes or strides");
+    }
+  }
+
+  ValueId define(Scope& scope, const std::string& name) {
+    const Json& metas = object_at(*scope.json, "tensor_values");
+    if (!metas.contains(name)) refuse("the tensor {} has no type", name);
+    if (scope.tensors.contains(name)) refuse("the tensor {} is made twice", name);
+    std::string unique = name;
+    // Sub-graphs use names again.
+    while (!names_.insert(unique).second) unique = fmt::format("{}.{}", name, ++num_copies_[name]);
     const ValueId id(static_cast<int64_t>(graph_.values.size()));
     graph_.values.push_back(Value{.name = std::move(unique), .type = read_type(metas.at(name))});
     scope.tensors[name] = id;
@@ -195,7 +176,7 @@ class ProgramReader {
     if (kind == "as_optional_tensor") return read_optional(scope, body);
     if (kind == "as_tensors" || kind == "as_optional_tensors") {
       std::vector<std::optional<ValueId>> list;
-      for (const Json& item : body) {
+      for (const Json& item : as_array(body)) {
         if (item.contains("name")) {
           list.emplace_back(find_tensor(scope, item.at("name")));
         } else {
@@ -207,7 +188,7 @@ class ProgramReader {
       }
       return list;
     }
-    if (kind == "as_int") return SymExpr(body.get<int64_t>());
+    if (kind == "as_int") return SymExpr(integer_of(body));
     if (kind == "as_float") return SymExpr::of_float(float_of(body));
     if (kind == "as_bool") return body.get<bool>();
     if (kind == "as_string") return body.get<std::string>();
@@ -217,9 +198,9 @@ class ProgramReader {
     if (kind == "as_ints" || kind == "as_floats" || kind == "as_sym_ints" ||
         kind == "as_sym_floats") {
       std::vector<SymExpr> list;
-      for (const Json& item : body) {
+      for (const Json& item : as_array(body)) {
         if (kind == "as_ints") {
-          list.emplace_back(item.get<int64_t>());
+          list.emplace_back(integer_of(item));
         } else if (kind == "as_floats") {
           list.push_back(SymExpr::of_float(float_of(item)));
         } else {
@@ -229,19 +210,21 @@ class ProgramReader {
       return list;
     }
     if (kind == "as_bools") return body.get<std::vector<bool>>();
-    if (kind == "as_scalar_type") return dtype_of_code(body.get<int64_t>());
+    if (kind == "as_scalar_type") return dtype_of(body);
     if (kind == "as_layout") {
-      if (body.get<int64_t>() != 7) refuse("only the strided layout is supported");
+      if (integer_of(body) != 7) refuse("only the strided layout is supported");
       return Layout{"strided"};
     }
     if (kind == "as_memory_format") {
       constexpr std::array kFormats = {"", "contiguous", "channels_last", "channels_last_3d",
                                        "preserve"};
-      const auto code = body.get<size_t>();
-      if (code == 0 || code >= kFormats.size()) refuse("memory format {} is not known", code);
-      return MemoryFormat{kFormats[code]};
+      const int64_t code = integer_of(body);
+      if (code < 1 || code >= static_cast<int64_t>(kFormats.size())) {
+        refuse("memory format {} is not known", code);
+      }
+      return MemoryFormat{kFormats[static_cast<size_t>(code)]};
     }
-    if (kind == "as_device") return Device{body.at("type").get<std::string>()};
+    if (kind == "as_device") return Device{identifier_of(body.at("type"))};
     refuse("an argument of kind {} is not supported", kind);
   }
 
@@ -254,7 +237,7 @@ class ProgramReader {
 
   static void read_module(const Json& json, Node& node) {
     if (!json.contains("metadata") || !json.at("metadata").contains("nn_module_stack")) return;
-    const auto stack = json.at("metadata").at("nn_module_stack").get<std::string>();
+    const std::string stack = name_of(json.at("metadata").at("nn_module_stack"));
     const std::string last = stack.substr(stack.rfind(';') + 1);
     const size_t first_comma = last.find(',');
     const size_t second_comma = last.find(',', first_comma + 1);
@@ -264,16 +247,8 @@ class ProgramReader {
     node.module_class = class_name.substr(class_name.rfind('.') + 1);
   }
 
-  void read_graph(const Json& json, Scope scope, RegionId region, int depth) {
-    if (depth > kMaxGraphDepth) refuse("sub-graphs are nested deeper than {}", kMaxGraphDepth);
-    if (depth == 0) scope = std::move(root_scope_);
-    scope.json = &json;
-    for (const Json& node : json.at("nodes")) read_node(node, scope, region, depth);
-    if (depth == 0) root_scope_ = std::move(scope);
-  }
-
   void read_node(const Json& json, Scope& scope, RegionId region, int depth) {
-    const auto target = json.at("target").get<std::string>();
+    const std::string target = identifier_of(json.at("target"));
     Node node;
     node.region = region;
     read_module(json, node);
@@ -292,7 +267,7 @@ class ProgramReader {
                                 refusal.message)};
     } catch (const Json::exception& exception) {
       throw Refusal{fmt::format("node {} ({}) of module '{}' is malformed: {}", name, target,
-                                node.module, exception.what())};
+                                node.module, schema::what_is_wrong(exception))};
     }
   }
 
@@ -303,15 +278,16 @@ class ProgramReader {
     // Guards may hold expressions that nothing else needs.
     if (base_name(node.op).starts_with("_assert_")) return;
     read_node_outputs(json, scope, node);
-    if (node.outputs.empty() && !json.at("outputs").empty()) return;  // numbers, known as sizes
+    if (node.outputs.empty() && !array_at(json, "outputs").empty())
+      return;  // numbers, known as sizes
     if (!is_operator) refuse("a function of Python is called; replace it in the model");
     const std::string name_space = node.op.substr(0, node.op.find('.'));
     if (name_space != "aten") {
       refuse("{} is not an aten operator and exists only in Python; {}",
              node.op.substr(0, node.op.rfind('.')), remedy_for(name_space));
     }
-    for (const Json& argument : json.at("inputs")) {
-      node.arguments.push_back(NamedArgument{.name = argument.at("name").get<std::string>(),
+    for (const Json& argument : array_at(json, "inputs")) {
+      node.arguments.push_back(NamedArgument{.name = identifier_of(argument.at("name")),
                                              .value = read_argument(scope, argument.at("arg"))});
     }
     graph_.nodes.push_back(std::move(node));
@@ -319,15 +295,17 @@ class ProgramReader {
 
   // Numbers that follow from the sizes of the inputs need no node: every use reads the expression.
   void read_node_outputs(const Json& json, Scope& scope, Node& node) {
-    for (const Json& output : json.at("outputs")) {
+    for (const Json& output : array_at(json, "outputs")) {
       const std::string& kind = union_kind(output);
       const Json& body = *output.begin();
       NodeOutput result;
       if (kind == "as_tensor") {
-        result.values.push_back(define(scope, body.at("name")));
+        result.values.push_back(define(scope, identifier_of(body.at("name"))));
       } else if (kind == "as_tensors") {
         result.is_list = true;
-        for (const Json& item : body) result.values.push_back(define(scope, item.at("name")));
+        for (const Json& item : as_array(body)) {
+          result.values.push_back(define(scope, identifier_of(item.at("name"))));
+        }
       } else if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool") {
         const SymExpr expression = read_sym_argument(scope, body);
         const bool is_new = expression.is_symbol() && bound_symbols_.insert(expression.name).second;
@@ -344,7 +322,8 @@ class ProgramReader {
 
   void read_higher_order(const Json& json, const std::string& name, Scope& scope, const Node& node,
                          int depth) {
-    const Json& inputs = json.at("inputs");
+    if (depth == kMaxGraphDepth) refuse("sub-graphs are nested deeper than {}", kMaxGraphDepth);
+    const Json& inputs = array_at(json, "inputs");
     Region region{.kind = Region::Kind::kGradMode, .parent = node.region};
     size_t graph_index = 1;
     if (name == "wrap_with_set_grad_enabled") {
@@ -353,21 +332,22 @@ class ProgramReader {
       region.kind = Region::Kind::kAutocast;
       const Json& dtype = inputs.at(1).at("arg");
       if (dtype.contains("as_scalar_type")) {
-        region.autocast_dtype = dtype_of_code(dtype.at("as_scalar_type").get<int64_t>());
+        region.autocast_dtype = dtype_of(dtype.at("as_scalar_type"));
       }
       region.is_enabled = inputs.at(2).at("arg").at("as_bool").get<bool>();
       graph_index = 4;
     } else {
-      refuse("the higher-order operator {} is not supported; replace data-dependent control flow "
-             "and re-entrant checkpointing in the model",
-             name);
+      refuse(
+          "the higher-order operator {} is not supported; replace data-dependent control flow "
+          "and re-entrant checkpointing in the model",
+          name);
     }
     const Json& graph = inputs.at(graph_index).at("arg").at("as_graph").at("graph");
     const RegionId region_id(static_cast<int64_t>(graph_.regions.size()));
     graph_.regions.push_back(region);
     Scope inner;
     inner.json = &graph;
-    const Json& formals = graph.at("inputs");
+    const Json& formals = array_at(graph, "inputs");
     if (formals.size() != inputs.size() - graph_index - 1) {
       refuse("its sub-graph takes {} inputs but is given {}", formals.size(),
              inputs.size() - graph_index - 1);
@@ -377,23 +357,27 @@ class ProgramReader {
       inner.tensors[formals[i].begin()->at("name")] =
           find_tensor(scope, inputs[graph_index + 1 + i].at("arg").at("as_tensor").at("name"));
     }
-    for (const Json& child : graph.at("nodes")) read_node(child, inner, region_id, depth + 1);
+    for (const Json& child : array_at(graph, "nodes"))
+      read_node(child, inner, region_id, depth + 1);
     bind_sub_graph_outputs(json, graph, scope, inner);
   }
 
   void bind_sub_graph_outputs(const Json& json, const Json& graph, Scope& scope,
                               const Scope& inner) {
     std::vector<std::string> outer;
-    for (const Json& output : json.at("outputs")) {
+    for (const Json& output : array_at(json, "outputs")) {
       if (union_kind(output) == "as_tensor") outer.push_back(output.begin()->at("name"));
       if (union_kind(output) != "as_tensors") continue;
-      for (const Json& item : *output.begin()) outer.push_back(item.at("name"));
+      for (const Json& item : as_array(*output.begin())) outer.push_back(item.at("name"));
     }
     size_t index = 0;
-    for (const Json& output : graph.at("outputs")) {
+    for (const Json& output : array_at(graph, "outputs")) {
       if (union_kind(output) != "as_tensor") continue;
       if (index >= outer.size()) refuse("its sub-graph returns more than is used");
-      scope.tensors[outer[index]] = find_tensor(inner, output.begin()->at("name"));
+      const ValueId value = find_tensor(inner, output.begin()->at("name"));
+      if (!scope.tensors.emplace(outer[index], value).second) {
+        refuse("the tensor {} is made twice", outer[index]);
+      }
       ++index;
     }
     if (index != outer.size()) refuse("its sub-graph returns less than is used");
@@ -403,7 +387,7 @@ class ProgramReader {
 
   void read_inputs(const Json& module) {
     root_scope_.json = &module.at("graph");
-    for (const Json& spec : module.at("signature").at("input_specs")) {
+    for (const Json& spec : array_at(module.at("signature"), "input_specs")) {
       const std::string& kind = union_kind(spec);
       const Json& body = *spec.begin();
       GraphInput input;
@@ -411,27 +395,31 @@ class ProgramReader {
       if (kind == "constant_input") continue;
       if (kind == "parameter") {
         input.kind = GraphInput::Kind::kParameter;
-        input.names = {body.at("parameter_name").get<std::string>()};
-        placeholder = body.at("arg").at("name");
+        input.names = {name_of(body.at("parameter_name"))};
+        placeholder = identifier_of(body.at("arg").at("name"));
         input.requires_grad =
             root_scope_.json->at("tensor_values").at(placeholder).at("requires_grad").get<bool>();
       } else if (kind == "buffer") {
         input.kind = GraphInput::Kind::kBuffer;
-        input.names = {body.at("buffer_name").get<std::string>()};
+        input.names = {name_of(body.at("buffer_name"))};
         input.is_persistent = body.at("persistent").get<bool>();
-        placeholder = body.at("arg").at("name");
+        placeholder = identifier_of(body.at("arg").at("name"));
       } else if (kind == "tensor_constant") {
         input.kind = GraphInput::Kind::kConstant;
-        input.names = {body.at("tensor_constant_name").get<std::string>()};
-        placeholder = body.at("arg").at("name");
+        input.names = {name_of(body.at("tensor_constant_name"))};
+        placeholder = identifier_of(body.at("arg").at("name"));
       } else if (kind == "user_input") {
         if (union_kind(body.at("arg")) != "as_tensor") continue;  // a number or None: baked in
-        placeholder = body.at("arg").begin()->at("name");
+        placeholder = identifier_of(body.at("arg").begin()->at("name"));
         input.names = {placeholder};
       } else {
         refuse("an input of kind {} is not supported; pass tensors only", kind);
       }
-      input.value = define(root_scope_, placeholder);
+      try {
+        input.value = define(root_scope_, placeholder);
+      } catch (const Refusal& refusal) {
+        throw Refusal{fmt::format("input {}: {}", input.names[0], refusal.message)};
+      }
       for (const SymExpr& size : graph_.values[input.value.value].type.sizes) {
         if (size.is_symbol()) bound_symbols_.insert(size.name);
       }
@@ -441,28 +429,32 @@ class ProgramReader {
 
   void read_outputs(const Json& module) {
     std::vector<const Json*> outputs;
-    for (const Json& spec : module.at("signature").at("output_specs")) {
+    for (const Json& spec : array_at(module.at("signature"), "output_specs")) {
       const std::string& kind = union_kind(spec);
       if (kind != "user_output" && kind != "loss_output") {
-        refuse("it has an output of kind {}: it is not training IR; save what "
-               "torch.export.export returns, without run_decompositions",
-               kind);
+        refuse(
+            "it has an output of kind {}: it is not training IR; save what "
+            "torch.export.export returns, without run_decompositions",
+            kind);
       }
       outputs.push_back(&spec.begin()->at("arg"));
     }
     if (outputs.empty() || outputs.size() > 2) {
-      refuse("it returns {} values; a training graph returns the loss, or the loss and the number "
-             "of items: export it with trireme.export(model, batch, path, loss=...)",
-             outputs.size());
+      refuse(
+          "it returns {} values; a training graph returns the loss, or the loss and the number "
+          "of items: export it with trireme.export(model, batch, path, loss=...)",
+          outputs.size());
     }
-    const Json loss = outputs[0]->contains("as_tensor") ? outputs[0]->at("as_tensor") : *outputs[0];
+    const Json& loss =
+        outputs[0]->contains("as_tensor") ? outputs[0]->at("as_tensor") : *outputs[0];
     if (!loss.contains("name")) refuse("its first output is not a tensor but should be the loss");
     graph_.loss = find_tensor(root_scope_, loss.at("name"));
     const Value& value = graph_.values[graph_.loss.value];
     if (!value.type.sizes.empty() || !dtype_info(value.type.dtype).is_floating) {
-      refuse("its first output {} is {}, not a scalar loss: export it with trireme.export(model, "
-             "batch, path, loss=...)",
-             value.name, to_text(value.type));
+      refuse(
+          "its first output {} is {}, not a scalar loss: export it with trireme.export(model, "
+          "batch, path, loss=...)",
+          value.name, to_text(value.type));
     }
     if (outputs.size() == 2) read_items(*outputs[1]);
   }
@@ -482,80 +474,16 @@ class ProgramReader {
   Graph graph_;
   Scope root_scope_;
   std::set<std::string> names_;
+  std::map<std::string, int> num_copies_;  // of each name, the first not counted
   std::set<std::string> bound_symbols_;
 };
-
-Json parse_json(std::span<const std::byte> bytes) {
-  const auto* text = reinterpret_cast<const char*>(bytes.data());
-  return Json::parse(text, text + bytes.size());
-}
-
-// Runs `body`, which may throw, and names the record in what it says.
-template <typename T, typename Body>
-Result<T> reading(const std::string& record, Body body) {
-  try {
-    return body();
-  } catch (const Refusal& refusal) {
-    return Error{fmt::format("{}: {}", record, refusal.message)};
-  } catch (const Json::exception& exception) {
-    return Error{fmt::format("{} is corrupted: {}", record, exception.what())};
-  }
-}
-
-std::vector<int64_t> read_concrete(const Json& sizes) {
-  std::vector<int64_t> concrete;
-  for (const Json& size : sizes) {
-    if (!size.contains("as_int")) refuse("a stored tensor has a symbolic size");
-    concrete.push_back(size.at("as_int").get<int64_t>());
-    if (concrete.back() < 0) refuse("a stored tensor has a negative size");
-  }
-  return concrete;
-}
 
 }  // namespace
 
 Result<Program> read_program(std::span<const std::byte> json, const std::string& record) {
-  return reading<Program>(record, [&] {
-    const Json program = parse_json(json);
+  return schema::reading<Program>(record, [&] {
+    const Json program = schema::parse_json(json);
     return ProgramReader(program).read();
-  });
-}
-
-Result<std::map<std::string, StoredTensor, std::less<>>> read_tensor_table(
-    std::span<const std::byte> json, const std::string& record, const std::string& folder) {
-  using Table = std::map<std::string, StoredTensor, std::less<>>;
-  return reading<Table>(record, [&] {
-    Table table;
-    const Json parsed = parse_json(json);
-    for (const auto& [name, entry] : parsed.at("config").items()) {
-      if (entry.at("use_pickle").get<bool>()) {
-        refuse("{} is a tensor subclass or an object stored by pickle, which is not supported; "
-               "export the model with plain tensors",
-               name);
-      }
-      const Json& meta = entry.at("tensor_meta");
-      StoredTensor tensor;
-      tensor.record = folder + entry.at("path_name").get<std::string>();
-      tensor.dtype = dtype_of_code(meta.at("dtype").get<int64_t>());
-      tensor.sizes = read_concrete(meta.at("sizes"));
-      tensor.strides = read_concrete(meta.at("strides"));
-      tensor.storage_offset = meta.at("storage_offset").at("as_int").get<int64_t>();
-      if (tensor.storage_offset < 0 || tensor.sizes.size() != tensor.strides.size()) {
-        refuse("{} has a malformed place", name);
-      }
-      table[name] = std::move(tensor);
-    }
-    return table;
-  });
-}
-
-Result<std::vector<std::vector<std::string>>> read_tie_groups(std::span<const std::byte> json,
-                                                              const std::string& record) {
-  using Groups = std::vector<std::vector<std::string>>;
-  return reading<Groups>(record, [&] {
-    const Json parsed = parse_json(json);
-    if (!parsed.contains("ties")) return Groups();
-    return parsed.at("ties").get<Groups>();
   });
 }
 

@@ -1,9 +1,15 @@
 #include "trireme/import/safetensors.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
+
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "trireme/import/one_line.h"
 
 namespace trireme {
 namespace {
@@ -43,27 +49,53 @@ Result<TensorView> read_entry(const std::string& name, const Json& entry,
   return view;
 }
 
+// Bytes that belong to two tensors are a mistake of the writer.
+Status verify_tensors_are_apart(const std::map<std::string, TensorView, std::less<>>& tensors) {
+  std::vector<std::pair<const std::string*, std::span<const std::byte>>> places;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.bytes.empty()) places.emplace_back(&name, tensor.bytes);
+  }
+  std::sort(places.begin(), places.end(),
+            [](const auto& a, const auto& b) { return a.second.data() < b.second.data(); });
+  for (size_t i = 1; i < places.size(); ++i) {
+    const std::span<const std::byte> before = places[i - 1].second;
+    if (before.data() + before.size() > places[i].second.data()) {
+      return Error{fmt::format("the bytes of the tensors {} and {} overlap", *places[i - 1].first,
+                               *places[i].first)};
+    }
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   TRIREME_TRY(MappedFile mapped, MappedFile::open(path));
   SafetensorsFile file(std::move(mapped));
-  const std::span<const std::byte> bytes = file.file_.bytes();
-  const Error foreign{fmt::format("{} is not a safetensors file", path)};
-  if (bytes.size() < 8) return foreign;
-  uint64_t header_size = 0;
-  std::memcpy(&header_size, bytes.data(), 8);
-  if (header_size > bytes.size() - 8) return foreign;
-  const auto* text = reinterpret_cast<const char*>(bytes.data()) + 8;
-  const Json header = Json::parse(text, text + header_size, nullptr, false);
-  if (!header.is_object()) return foreign;
-  for (const auto& [name, entry] : header.items()) {
-    if (name == "__metadata__") continue;
-    Result<TensorView> view = read_entry(name, entry, bytes.subspan(8 + header_size));
-    if (!view.ok()) return while_doing(path, view.error());
-    file.tensors_[name] = std::move(view.value());
+  if (const Status status = file.read_header(); !status.ok()) {
+    return Error{one_line(while_doing(path, status.error()).message)};
   }
   return file;
+}
+
+Status SafetensorsFile::read_header() {
+  const std::span<const std::byte> bytes = file_.bytes();
+  if (bytes.size() < 8) return Error{"it is not a safetensors file: it is shorter than 8 bytes"};
+  uint64_t header_size = 0;
+  std::memcpy(&header_size, bytes.data(), 8);
+  if (header_size > bytes.size() - 8) {
+    return Error{fmt::format(
+        "it is truncated or not a safetensors file: its header of {} bytes ends outside the file",
+        header_size)};
+  }
+  const auto* text = reinterpret_cast<const char*>(bytes.data()) + 8;
+  const Json header = Json::parse(text, text + header_size, nullptr, false);
+  if (!header.is_object()) return Error{"it is not a safetensors file: its header is not JSON"};
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    TRIREME_TRY(tensors_[name], read_entry(name, entry, bytes.subspan(8 + header_size)));
+  }
+  return verify_tensors_are_apart(tensors_);
 }
 
 }  // namespace trireme

@@ -23,8 +23,8 @@ struct TensorView {
 
 class SafetensorsFile {
  public:
-  // Errors: not a safetensors file, a byte range outside the file or unlike the shape, a dtype that
-  // is not known.
+  // Errors: not a safetensors file, a byte range outside the file, unlike the shape or inside
+  // another one, a dtype that is not known.
   static Result<SafetensorsFile> open(const std::string& path);
   [[nodiscard]] const std::map<std::string, TensorView, std::less<>>& tensors() const {
     return tensors_;
@@ -35,6 +35,8 @@ class SafetensorsFile {
 
  private:
   explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
+  Status read_header();
+
   MappedFile file_;
   std::map<std::string, TensorView, std::less<>> tensors_;
 };

@@ -1,5 +1,6 @@
 #include "trireme/import/sympy_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -92,6 +93,12 @@ class SympyParser {
     const size_t quote = rest_.find('\'');
     if (quote == std::string_view::npos || quote == 0) return malformed();
     const std::string name(rest_.substr(0, quote));
+    // The text form of sizes tells symbols from numbers by their first letter.
+    const bool is_name = std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+                         std::all_of(name.begin(), name.end(), [](char c) {
+                           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+                         });
+    if (!is_name) return malformed();
     rest_.remove_prefix(quote + 1);
     if (!skip_to_close()) return malformed();
     return SymExpr::of_symbol(name);

@@ -16,7 +16,8 @@ namespace trireme {
 
 class ZipReader {
  public:
-  // Errors: not a ZIP file, truncated, a compressed or encrypted record, a record outside the file.
+  // Errors: not a ZIP file, truncated, a compressed or encrypted record, a record outside the file
+  // or inside another one, two records of one name.
   static Result<ZipReader> open(const std::string& path);
 
   // Names as in the file, sorted.
@@ -30,15 +31,21 @@ class ZipReader {
 
  private:
   struct Record {
+    uint64_t header = 0;  // where its local header begins
     uint64_t offset = 0;  // of the data
     uint64_t size = 0;
     uint32_t checksum = 0;
   };
   explicit ZipReader(MappedFile file) : file_(std::move(file)) {}
   Status read_directory();
-  Status read_entry(uint64_t& position, uint64_t end);
+  // Reads the entry at `position` of the directory, and returns where the next one begins.
+  Result<uint64_t> read_entry(uint64_t position, uint64_t end);
+  // Finds the data behind the local header and remembers the record.
+  Status add_record(const std::string& name, Record record);
+  Status verify_records_are_apart() const;
 
   MappedFile file_;
+  uint64_t directory_ = 0;  // where it begins: all records lie before it
   std::map<std::string, Record, std::less<>> records_;
 };
 

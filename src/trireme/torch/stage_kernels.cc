@@ -19,6 +19,7 @@
 #include "trireme/plan/gradients.h"
 #include "trireme/torch/guard.h"
 #include "trireme/torch/interpreter.h"
+#include "trireme/torch/moving_averages.h"
 #include "trireme/torch/optimizer.h"
 #include "trireme/torch/parameters.h"
 #include "trireme/torch/tensors.h"
@@ -57,7 +58,7 @@ class TorchStageKernels : public StageKernels {
   Status initialize() {
     at::set_num_threads(options_.num_threads);
     TRIREME_TRY(parameters_, Parameters::load(*options_.archive, graph_, stage_, options_.initial));
-    TRIREME_TRY(moving_, moving_buffers(graph_, stage_, options_.dp));
+    TRIREME_TRY(find_moving_averages());
     for (const BoundaryValue& send : stage_.sends) kept_.push_back(send.value);
     if (is_last_) {
       kept_.push_back(graph_.loss);
@@ -90,7 +91,7 @@ class TorchStageKernels : public StageKernels {
     if (!inputs_.is_training) return Status();
     return guard([&] {
       parameters_.zero_gradients();
-      begin_moving_buffers();
+      moving_.begin_step();
     });
   }
 
@@ -137,7 +138,9 @@ class TorchStageKernels : public StageKernels {
     }
     if (action.kind == ActionKind::kAllReduce &&
         action.index == static_cast<int32_t>(parameters_.buckets().size())) {
-      return guard([&] { finish_moving_buffers(); });
+      return guard([&] {
+        moving_.finish_step(moving_sum_, static_cast<int64_t>(num_global_micro_batches()));
+      });
     }
     return Status();
   }
@@ -161,6 +164,18 @@ class TorchStageKernels : public StageKernels {
 
  private:
   // --- set-up ----------------------------------------------------------------------------------
+
+  // One replica keeps them as the forward pass leaves them.
+  Status find_moving_averages() {
+    if (options_.dp == 1) return Status();
+    TRIREME_TRY(std::vector<MovingBuffer> found, moving_buffers(graph_, stage_, options_.dp));
+    std::vector<MovingAverages::Buffer> buffers;
+    for (const MovingBuffer& moving : found) {
+      buffers.push_back({parameters_.value(moving.input), moving.momentum});
+    }
+    moving_ = MovingAverages(std::move(buffers));
+    return Status();
+  }
 
   Status make_optimizer_groups() {
     const OptimizerOptions& options = *options_.optimizer;
@@ -495,51 +510,16 @@ class TorchStageKernels : public StageKernels {
     optimizer_->step(gradients, inputs_.lr);
   }
 
-  // --- moving averages over replicas -----------------------------------------------------------
-  //
-  // With r0 before the step and s_k the statistic of global micro-batch k, the sequential loop over
-  // G micro-batches ends with (1-a)^G r0 + sum_k a (1-a)^(G-1-k) s_k. A replica that starts from 0
-  // gets its own part of the sum, up to the factor (1-a)^(micro-batches of later replicas).
-
-  void begin_moving_buffers() {
-    if (options_.dp == 1) return;
-    const at::NoGradGuard no_grad;
-    before_.clear();
-    for (const MovingBuffer& moving : moving_) {
-      at::Tensor buffer = parameters_.value(moving.input);
-      before_.push_back(buffer.clone());
-      buffer.zero_();
-    }
-  }
-
   Result<Message> moving_message() {
-    const at::NoGradGuard no_grad;
-    size_t later = 0;
+    int64_t later = 0;
     for (size_t r = static_cast<size_t>(options_.replica) + 1;
          r < inputs_.shares.num_micro_batches.size(); ++r) {
-      later += static_cast<size_t>(inputs_.shares.num_micro_batches[r]);
+      later += inputs_.shares.num_micro_batches[r];
     }
-    std::vector<at::Tensor> parts;
-    for (const MovingBuffer& moving : moving_) {
-      const double factor = std::pow(1 - moving.momentum, static_cast<double>(later));
-      parts.push_back(parameters_.value(moving.input).reshape({-1}).to(at::kDouble) * factor);
-    }
-    moving_sum_ = at::cat(parts);
+    moving_sum_ = moving_.contribution(later);
     Message message = hold({moving_sum_});
     message.dtype = DType::kFloat64;
     return message;
-  }
-
-  void finish_moving_buffers() {
-    const at::NoGradGuard no_grad;
-    const auto total = static_cast<double>(num_global_micro_batches());
-    int64_t offset = 0;
-    for (size_t i = 0; i < moving_.size(); ++i) {
-      at::Tensor buffer = parameters_.value(moving_[i].input);
-      const at::Tensor sum = moving_sum_.narrow(0, offset, buffer.numel()).view(buffer.sizes());
-      offset += buffer.numel();
-      buffer.copy_(before_[i].to(at::kDouble) * std::pow(1 - moving_[i].momentum, total) + sum);
-    }
   }
 
   StageOptions options_;
@@ -548,7 +528,7 @@ class TorchStageKernels : public StageKernels {
   bool is_last_;
   std::string batch_symbol_;
   Parameters parameters_;
-  std::vector<MovingBuffer> moving_;
+  MovingAverages moving_;
   std::vector<ValueId> kept_;
   std::unique_ptr<Interpreter> training_;
   std::unique_ptr<Interpreter> evaluation_;
@@ -563,7 +543,6 @@ class TorchStageKernels : public StageKernels {
   std::vector<double> squares_;  // by graph input
   StepOutcome outcome_;
   bool are_gradients_divided_ = false;
-  std::vector<at::Tensor> before_;
   at::Tensor moving_sum_;
 };
 

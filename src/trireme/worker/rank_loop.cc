@@ -23,6 +23,7 @@ class RankLoop {
   Status run() {
     TRIREME_TRY(start());
     Status status = setup_.request.is_training ? train() : evaluate_only();
+    if (status.ok() && is_reporter()) publish(result_);
     if (context_.watch) context_.watch(nullptr);
     return status;
   }
@@ -97,6 +98,8 @@ class RankLoop {
       if (request.clip_norm.has_value()) metrics.grad_norm = outcome.gradient_norm;
       TRIREME_TRY(metrics_.write_step(metrics));
       publish_step(metrics);
+      result_["steps"] = step;
+      result_["loss"] = outcome.loss;
       if (writes_norms) {
         TRIREME_TRY(write_gradient_norms(request.grad_norms, setup_.graph,
                                          kernels_->gradient_norms()));
@@ -123,7 +126,12 @@ class RankLoop {
     return Status();
   }
 
-  Result<double> mean_eval_loss() {
+  struct EvalOutcome {
+    double loss = 0;
+    double items = 0;
+  };
+
+  Result<EvalOutcome> run_evaluation() {
     double weighted = 0;
     double total = 0;
     for (int64_t batch = 0; batch < setup_.num_eval_batches; ++batch) {
@@ -144,21 +152,23 @@ class RankLoop {
       }
     }
     if (total == 0) return Error{"the evaluation data has no items: every target is ignored"};
-    return weighted / total;
+    return EvalOutcome{.loss = weighted / total, .items = total};
   }
 
   Status evaluate(int64_t step) {
-    TRIREME_TRY(double loss, mean_eval_loss());
+    TRIREME_TRY(EvalOutcome outcome, run_evaluation());
     if (!is_reporter()) return Status();
-    publish({{"event", "eval"}, {"step", step}, {"eval_loss", loss}});
-    return metrics_.write_eval(step, loss);
+    result_["eval_loss"] = outcome.loss;
+    publish({{"event", "eval"}, {"step", step}, {"eval_loss", outcome.loss}});
+    return metrics_.write_eval(step, outcome.loss);
   }
 
   Status evaluate_only() {
-    TRIREME_TRY(double loss, mean_eval_loss());
+    TRIREME_TRY(EvalOutcome outcome, run_evaluation());
     if (!is_reporter()) return Status();
-    publish({{"event", "result"}, {"eval_loss", loss}});
-    return metrics_.write_eval(0, loss);
+    result_["eval_loss"] = outcome.loss;
+    result_["items"] = outcome.items;
+    return metrics_.write_eval(0, outcome.loss);
   }
 
   Status save() {
@@ -192,7 +202,7 @@ class RankLoop {
 
   [[nodiscard]] bool is_reporter() const { return context_.rank == 0; }
 
-  void publish(const nlohmann::json& event) const {
+  void publish(const nlohmann::ordered_json& event) const {
     if (context_.publish) context_.publish(event.dump());
   }
 
@@ -212,6 +222,7 @@ class RankLoop {
   std::unique_ptr<StageKernels> kernels_;
   std::unique_ptr<Executor> executor_;
   MetricsFile metrics_;
+  nlohmann::ordered_json result_ = {{"event", "result"}};
   std::map<Key, Schedule> schedules_;
 };
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 
 import command
@@ -67,3 +69,107 @@ def test_every_debian_package_is_named_once():
     lines = (command.REPOSITORY / "scripts" / "packages-debian.txt").read_text().splitlines()
     names = [line for line in lines if line and not line.startswith("#")]
     assert len(names) == len(set(names)) > 10
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A directory with the scripts alone, and a bin/ whose programs stand in for those of the machine."""
+    shutil.copytree(command.REPOSITORY / "scripts", tmp_path / "scripts")
+    for name in ("requirements.txt", "pyproject.toml", "CMakePresets.json"):
+        shutil.copy(command.REPOSITORY / name, tmp_path)
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def stand_in(fresh, name, text):
+    program = fresh / "bin" / name
+    program.write_text(f"#!/bin/bash\n{text}\n")
+    program.chmod(0o755)
+
+
+def setup(fresh, venv=".venv"):
+    env = {**os.environ, "PATH": f"{fresh / 'bin'}:{os.environ['PATH']}", "TRIREME_VENV": str(fresh / venv)}
+    return subprocess.run(
+        [fresh / "scripts" / "setup"], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+ALL_INSTALLED = 'sed \'s/^/ii  /\' "$(dirname "$0")/../scripts/packages-debian.txt"'
+
+
+def test_setup_without_root_prints_the_line_to_run(fresh):
+    stand_in(fresh, "id", "echo 1000")
+    stand_in(fresh, "dpkg-query", f"{ALL_INSTALLED} | grep -vE ' (ninja-build|libfmt-dev|clang-tidy-19)$'")
+    stand_in(fresh, "apt-get", "echo called >>apt-was-called")
+    result = setup(fresh)
+    assert result.returncode == 1
+    lines = [line for line in result.stderr.splitlines() if line]
+    assert lines == [
+        "setup: Debian packages are missing; run this line, then this script again:",
+        "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ninja-build libfmt-dev ",
+    ]
+    assert not (fresh / "apt-was-called").exists()
+
+
+def python_with_a_pip(fresh, pip):
+    """A python3.11 whose venvs have a `pip` of ours: `pip` is what it does, in bash, with its arguments."""
+    stand_in(fresh, "dpkg-query", ALL_INSTALLED)
+    stand_in(fresh, "in-venv", f'if [ "$2" = pip ]; then shift 2; {pip}; fi')
+    stand_in(
+        fresh,
+        "python3.11",
+        'if [ "$2" = venv ]; then echo venv >>calls; mkdir -p "$3/bin"; cp bin/in-venv "$3/bin/python"; fi',
+    )
+    stand_in(
+        fresh,
+        "cmake",
+        "echo cmake >>calls; mkdir -p build/bin; touch build/build.ninja build/bin/trireme{,-worker}; chmod +x build/bin/*",
+    )
+
+
+def calls(fresh):
+    found = (fresh / "calls").read_text().splitlines()
+    (fresh / "calls").unlink()
+    return found
+
+
+def test_setup_does_what_is_left_to_do(fresh):
+    python_with_a_pip(fresh, 'echo pip "${@: -1}" >>calls')
+    assert setup(fresh).returncode == 0
+    assert calls(fresh) == ["venv", "pip torch==2.13.0", "pip requirements.txt", "pip .", "cmake", "cmake"]
+    assert setup(fresh).returncode == 0
+    assert calls(fresh) == ["cmake"]  # ninja decides what is to be built
+    with (fresh / "requirements.txt").open("a") as file:
+        file.write("more==1\n")
+    assert setup(fresh).returncode == 0
+    assert calls(fresh) == ["pip torch==2.13.0", "pip requirements.txt", "pip .", "cmake", "cmake"]
+
+
+def test_an_interrupted_setup_makes_its_environment_anew(fresh):
+    python_with_a_pip(fresh, 'echo pip "${@: -1}" >>calls; [ "${@: -1}" != requirements.txt ]')
+    result = setup(fresh)
+    assert result.returncode == 1
+    log = fresh / "build" / "setup.log"
+    assert f"Python packages of requirements.txt: failed; the whole output is in {log}" in result.stderr
+    assert calls(fresh) == ["venv", "pip torch==2.13.0", "pip requirements.txt"]
+    (fresh / ".venv" / "half-made").touch()
+    python_with_a_pip(fresh, 'echo pip "${@: -1}" >>calls')
+    assert setup(fresh).returncode == 0
+    assert calls(fresh)[:2] == ["venv", "pip torch==2.13.0"]
+    assert not (fresh / ".venv" / "half-made").exists()
+
+
+def test_setup_deletes_no_environment_that_it_did_not_make(fresh):
+    python_with_a_pip(fresh, "false")
+    own = fresh / "own" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    shutil.copy(fresh / "bin" / "in-venv", own)
+    assert setup(fresh, "own").returncode == 1
+    result = setup(fresh, "own")
+    assert f"an earlier setup was interrupted in {fresh / 'own'}, which it had not made" in result.stderr
+    assert own.exists()
+    (fresh / "documents").mkdir()
+    (fresh / "documents" / "letter").touch()
+    result = setup(fresh, "documents")
+    assert f"{fresh / 'documents'} is neither empty nor a virtual environment" in result.stderr
+    assert (fresh / "documents" / "letter").exists()

@@ -16,6 +16,7 @@
 #include "trireme/cli/run_setup.h"
 #include "trireme/exec/loopback_transport.h"
 #include "trireme/torch/gloo_transport.h"
+#include "trireme/worker/allocator.h"
 #include "trireme/worker/rank_loop.h"
 #include "trireme/worker/rendezvous.h"
 
@@ -154,4 +155,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace trireme
 
-int main(int argc, char** argv) { return trireme::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  trireme::keep_freed_memory();
+  return trireme::run({argv + 1, argv + argc});
+}

@@ -229,9 +229,10 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment) {
                                      : run_process_rank(setup, environment, client, watch);
   if (!status.ok()) {
     const Status told = client.fail(status.error().message);
-    if (!told.ok()) fmt::print(stderr, "{} failed: {}\n", self, status.error().message);
-    // The failure ends the process in `voice`; this is for a hub that is stuck.
-    if (environment.owns_hub()) std::this_thread::sleep_for(kHubTimeout);
+    if (told.ok() && !environment.owns_hub()) leave(1);
+    // The end of the run, or of the hub, ends this process on another thread with better words.
+    std::this_thread::sleep_for(kHubTimeout);
+    fmt::print(stderr, "{} failed: {}\n", self, status.error().message);
     leave(1);
   }
   const Status finished = client.finish();

@@ -85,7 +85,7 @@ TEST(ControlProtocol, DamagedFramesAreRefusedOrReadNeverMore) {
     bytes.resize(random() % (bytes.size() + 1));
     const auto read_back = read(bytes);
     if (!read_back.ok()) continue;
-    const std::optional<Message>& message = read_back.value();
+    const std::optional<ControlMessage>& message = read_back.value();
     if (!message.has_value()) continue;
     EXPECT_LE(encode_frame(*message).size(), bytes.size());
   }

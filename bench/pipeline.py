@@ -1,0 +1,212 @@
+"""Two pipeline stages against torch.distributed.pipelining: the toy GPT, whole steps with AdamW.
+
+    bench/run pipeline [--schedules gpipe,1f1b] [--rounds 5] [--steps 30] [--rows 2] [--micro-batches 8]
+
+Both cut at the same block and use Gloo over loopback, one thread a rank. `--rows` is the size of a micro-batch.
+`bound` is what two even stages could reach of one process: 2 m / (m + 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from contest import Contestant, compete, print_result, print_table
+from models import CASES, Gpt, token_loss
+from safetensors.torch import save_file
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+WARM_UP_STEPS = 5
+CUT = 4  # blocks of the first stage: the head weighs about as much as two blocks
+
+
+class First(torch.nn.Module):
+    def __init__(self, model: Gpt) -> None:
+        super().__init__()
+        self.wte, self.wpe, self.blocks = model.wte, model.wpe, model.blocks[:CUT]
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Second(torch.nn.Module):
+    def __init__(self, model: Gpt) -> None:
+        super().__init__()
+        self.blocks, self.ln_f, self.head = model.blocks[CUT:], model.ln_f, model.head
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.ln_f(x))
+
+
+def torch_rank(rank: int, schedule_name: str, folder: Path, options: argparse.Namespace) -> None:
+    """One rank of torch.distributed.pipelining; the last prints seconds and losses as JSON."""
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining.schedules import get_schedule_class
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store.{os.environ['BENCH_ROUND']}", rank=rank, world_size=2
+    )
+    model = Gpt()
+    model.load_state_dict(torch.load(folder / "weights.pt"))
+    module = First(model) if rank == 0 else Second(model)
+    stage = PipelineStage(module, rank, 2, torch.device("cpu"))
+    schedule = get_schedule_class(schedule_name)(stage, options.micro_batches, loss_fn=token_loss)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, fused=True)
+    inputs, targets = torch.load(folder / "rows.pt")
+    batch = options.rows * options.micro_batches
+    seconds, all_losses = [], []
+    for step in range(options.steps):
+        begin = time.perf_counter()
+        at = step * batch % len(inputs)
+        optimizer.zero_grad(set_to_none=True)
+        losses: list[torch.Tensor] = []
+        if rank == 0:
+            schedule.step(inputs[at : at + batch])
+        else:
+            schedule.step(target=targets[at : at + batch], losses=losses)
+            all_losses.append(torch.stack(losses).mean().item())
+        optimizer.step()
+        seconds.append(time.perf_counter() - begin)
+    if rank == 1:
+        print(json.dumps({"seconds": seconds, "losses": all_losses}))
+    dist.destroy_process_group()
+
+
+def run_torch(schedule: str, folder: Path, options: argparse.Namespace, round_id: list[int]) -> dict[str, list[float]]:
+    round_id[0] += 1
+    name = {"gpipe": "GPipe", "1f1b": "1F1B"}[schedule]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "BENCH_ROUND": str(round_id[0]), "GLOO_SOCKET_IFNAME": "lo"}
+    base = [
+        sys.executable,
+        __file__,
+        "--folder",
+        str(folder),
+        "--steps",
+        str(options.steps),
+        "--rows",
+        str(options.rows),
+        "--micro-batches",
+        str(options.micro_batches),
+        "--schedules",
+        name,
+    ]
+    first = subprocess.Popen(
+        [*base, "--rank", "0"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    second = subprocess.run([*base, "--rank", "1"], env=environment, check=True, capture_output=True)
+    first.wait(60)
+    return json.loads(second.stdout.splitlines()[-1])
+
+
+def run_ours(schedule: str, folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
+    metrics = folder / "metrics.jsonl"
+    command = [
+        REPOSITORY / "build/bin/trireme",
+        "train",
+        folder / "model.pt2",
+        "--data",
+        f"safetensors:{folder}/rows.safetensors",
+        "--batch",
+        options.rows * options.micro_batches,
+        "--steps",
+        options.steps,
+        "--pp",
+        2,
+        "--cut",
+        f"blocks.{CUT}",
+        "--micro-batches",
+        options.micro_batches,
+        "--schedule",
+        schedule,
+        "--no-shuffle",
+        "--metrics",
+        metrics,
+        "--quiet",
+    ]
+    subprocess.run([str(word) for word in command], check=True)
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return {"seconds": [line["seconds"] for line in lines], "losses": [line["loss"] for line in lines]}
+
+
+def prepare(folder: Path, options: argparse.Namespace) -> None:
+    import trireme
+
+    torch.manual_seed(0)
+    model = Gpt()
+    batch = options.rows * options.micro_batches
+    rows = CASES["gpt"].data(8 * batch)
+    torch.save(model.state_dict(), folder / "weights.pt")
+    torch.save(rows, folder / "rows.pt")
+    trireme.export(model, tuple(t[: max(batch, 2)].clone() for t in rows), folder / "model.pt2", loss=token_loss)
+    described = subprocess.run(
+        [str(REPOSITORY / "build/bin/trireme"), "inspect", "--json", str(folder / "model.pt2")],
+        check=True,
+        capture_output=True,
+    )
+    names = [entry["names"][0] for entry in json.loads(described.stdout)["inputs"]]
+    save_file({name: t.contiguous() for name, t in zip(names, rows, strict=True)}, folder / "rows.safetensors")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--schedules", default="gpipe,1f1b")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rows", type=int, default=2)
+    parser.add_argument("--micro-batches", type=int, default=8)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank is not None:
+        torch_rank(options.rank, options.schedules, options.folder, options)
+        return
+    m = options.micro_batches
+    figures: dict[str, float | str] = {
+        "bench": "pipeline",
+        "torch": torch.__version__,
+        "rows": options.rows,
+        "m": m,
+        "bound": 2 * m / (m + 1),
+    }
+    round_id = [0]
+    for schedule in options.schedules.split(","):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            prepare(folder, options)
+            ours, theirs = run_ours(schedule, folder, options), run_torch(schedule, folder, options, round_id)
+            worst = max(abs(a - b) / abs(b) for a, b in zip(ours["losses"][:10], theirs["losses"][:10], strict=True))
+            if worst > 1e-4:
+                sys.exit(f"bench: {schedule}: the losses of the first 10 steps differ by {worst:.1e}")
+            contestants: dict[str, Contestant] = {
+                "trireme": lambda: run_ours(schedule, folder, options)["seconds"],  # noqa: B023
+                "torch": lambda: run_torch(schedule, folder, options, round_id)["seconds"],  # noqa: B023
+                "trireme again": lambda: run_ours(schedule, folder, options)["seconds"],  # noqa: B023
+            }
+            ratios = print_table(
+                f"{schedule}, {m} micro-batches of {options.rows} rows",
+                compete(contestants, options.rounds, WARM_UP_STEPS),
+                "trireme",
+                "trireme again",
+            )
+            figures |= {
+                f"{key if key.startswith('a_a') else 'ratio_' + key}.{schedule}": v for key, v in ratios.items()
+            }
+    print_result(figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "trireme/cli/outputs.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/exec/supervisor.h"
 
@@ -14,23 +15,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What rank 0 publishes at the end: {"event":"result", ...}.
-bool is_result(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, false);
-  return json.is_object() && json.value("event", "") == "result";
-}
+}  // namespace
 
+// At the end rank 0 publishes {"event":"result", ...}.
 std::string result_text(const RunRequest& request, const std::string& line) {
   Json json = Json::parse(line, nullptr, false);
-  if (!json.is_object()) return "";
+  if (!json.is_object() || json.value("event", "") != "result") return "";
   json.erase("event");
   if (request.wants_json) return json.dump() + "\n";
   if (request.is_training) return "";
   return fmt::format("eval loss {} over {} items\n", json.value("eval_loss", 0.0),
                      json.value("items", 0.0));
 }
-
-}  // namespace
 
 std::string worker_beside_this_program() {
   std::array<char, 4096> path = {};
@@ -42,6 +38,7 @@ std::string worker_beside_this_program() {
 
 Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::string>& arguments,
                              const std::string& worker_path) {
+  TRIREME_TRY(check_outputs(request));
   TRIREME_TRY(RunSetup setup, make_run_setup(request));
   SupervisorOptions options;
   options.worker_path = worker_path;
@@ -59,12 +56,12 @@ Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::s
     return fmt::format("rank {} (stage {}, replica {})", rank, rank % pp, rank / pp);
   };
   std::string result;
-  options.on_published = [&result](const PublishedLine& line) {
-    if (line.rank == 0 && is_result(line.text)) result = line.text;
+  options.on_published = [&](const PublishedLine& line) {
+    if (line.rank == 0) result += result_text(request, line.text);
   };
   TRIREME_TRY(int status, supervise(std::move(options)));
   if (status != 0) return LaunchOutcome{.exit_code = status, .result = ""};
-  return LaunchOutcome{.exit_code = 0, .result = result_text(request, result)};
+  return LaunchOutcome{.exit_code = 0, .result = std::move(result)};
 }
 
 }  // namespace trireme

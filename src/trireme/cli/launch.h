@@ -20,6 +20,9 @@ struct LaunchOutcome {
                                            const std::vector<std::string>& arguments,
                                            const std::string& worker_path);
 
+// What a line that rank 0 publishes means for stdout: the result at the end of a run, else nothing.
+[[nodiscard]] std::string result_text(const RunRequest& request, const std::string& line);
+
 // "trireme-worker" in the folder of this program.
 [[nodiscard]] std::string worker_beside_this_program();
 

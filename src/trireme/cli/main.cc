@@ -12,6 +12,7 @@
 
 #include "trireme/cli/inspect.h"
 #include "trireme/cli/launch.h"
+#include "trireme/cli/outputs.h"
 #include "trireme/cli/request.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/schedule/drawing.h"
@@ -31,6 +32,7 @@ int refuse(const Error& error) {
 }
 
 Result<std::string> run_plan(const PlanRequest& request) {
+  TRIREME_TRY(check_writable("-o", request.output, WriteKind::kInPlace));
   TRIREME_TRY(Archive archive, Archive::open(request.model));
   const Graph& graph = archive.graph();
   TRIREME_TRY(Plan plan, choose_plan(graph, request.model, request.plan));

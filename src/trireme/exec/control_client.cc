@@ -45,7 +45,10 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(ClientOptions opti
 }
 
 ControlClient::ControlClient(ClientOptions options, FrameChannel channel)
-    : options_(std::move(options)), channel_(std::move(channel)), last_heard_(Clock::now()) {}
+    : options_(std::move(options)),
+      local_host_(own_host(channel.fd())),
+      channel_(std::move(channel)),
+      last_heard_(Clock::now()) {}
 
 ControlClient::~ControlClient() {
   thread_.request_stop();
@@ -256,7 +259,7 @@ void ControlClient::handle(const ControlMessage& message) {
       channel_.queue(make_message(MessageKind::kWhere, 0, {current_work()}));
       // On its way before on_lost, which may end this process.
       [[maybe_unused]] const ChannelState sent = channel_.send_some();
-      lose(message.texts[0]);
+      lose(message.texts[0], options_.on_lost);
       return;
     }
     default:
@@ -264,14 +267,15 @@ void ControlClient::handle(const ControlMessage& message) {
   }
 }
 
-void ControlClient::lose(const std::string& reason) {
+void ControlClient::lose(const std::string& reason,
+                         const std::function<void(const std::string&)>& tell) {
   {
     const std::lock_guard lock(mutex_);
     if (lost_.has_value() || has_finished_) return;
     lost_ = reason;
     answered_.notify_all();
   }
-  if (options_.on_lost) options_.on_lost(reason);
+  if (tell) tell(reason);
 }
 
 void ControlClient::disconnect(const std::string& reason) {
@@ -280,7 +284,7 @@ void ControlClient::disconnect(const std::string& reason) {
     is_connected_ = false;
     answered_.notify_all();
   }
-  lose(reason);
+  lose(reason, options_.on_hub_lost ? options_.on_hub_lost : options_.on_lost);
 }
 
 }  // namespace trireme

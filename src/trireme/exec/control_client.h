@@ -43,6 +43,9 @@ struct ClientOptions {
   // or the hub is gone, unless this rank has finished. May end the process; must not call or
   // destroy the client. The argument is a sentence: "rank 2 (stage 0, replica 1) died: ...".
   std::function<void(const std::string&)> on_lost;
+  // Called instead of on_lost, when there is one, for the end of the hub: no other rank will hear
+  // of this one.
+  std::function<void(const std::string&)> on_hub_lost;
 };
 
 class ControlClient {
@@ -74,6 +77,9 @@ class ControlClient {
   // This rank is done: its process may exit, and on_lost is not called any more.
   Status finish();
 
+  // The address of this machine by which it reached the hub, and others can reach it: "10.0.0.2".
+  [[nodiscard]] const std::string& local_host() const { return local_host_; }
+
   // Why the run is over, once it is: what on_lost was told.
   [[nodiscard]] std::optional<std::string> lost_reason() const;
 
@@ -94,10 +100,11 @@ class ControlClient {
   [[nodiscard]] ChannelState exchange_frames();
   [[nodiscard]] ChannelState take_frames();
   void handle(const ControlMessage& message);
-  void lose(const std::string& reason);
+  void lose(const std::string& reason, const std::function<void(const std::string&)>& tell);
   void disconnect(const std::string& reason);
 
   ClientOptions options_;
+  std::string local_host_;
   FrameChannel channel_;                              // of the client's thread alone, once it runs
   std::chrono::steady_clock::time_point last_heard_;  // of the client's thread
   WakeEvent wake_;

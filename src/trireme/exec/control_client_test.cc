@@ -29,6 +29,7 @@ TEST_F(ControlClientTest, ClientsMeetThroughTheStore) {
   std::vector<std::string> greetings(kNumRanks);
   {
     std::vector<std::jthread> threads;
+    threads.reserve(kNumRanks);
     for (int32_t rank = 0; rank < kNumRanks; ++rank) {
       threads.emplace_back([&, rank] {
         const auto client = connect(rank);
@@ -41,6 +42,7 @@ TEST_F(ControlClientTest, ClientsMeetThroughTheStore) {
         for (int i = 0; i < 200; ++i) EXPECT_TRUE(client->add("sum", rank).ok());
         EXPECT_TRUE(client->set("done" + name, {}).ok());
         std::vector<std::string> keys;
+        keys.reserve(kNumRanks);
         for (int32_t each = 0; each < kNumRanks; ++each) {
           keys.push_back("done" + std::to_string(each));
         }

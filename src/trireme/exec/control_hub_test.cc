@@ -88,6 +88,7 @@ TEST_F(ControlHubTest, ForeignBytesCloseTheirConnectionAndNothingElse) {
 TEST_F(ControlHubTest, ManyStrangersThatSayNothingDoNotKeepARankOut) {
   start_hub(1);
   std::vector<FrameChannel> strangers;
+  strangers.reserve(100);
   for (int i = 0; i < 100; ++i) strangers.push_back(connect_raw());
   const auto client = connect(0);
   // All but 64 of them have been closed, the oldest first.

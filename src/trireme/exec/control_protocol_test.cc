@@ -83,9 +83,11 @@ TEST(ControlProtocol, DamagedFramesAreRefusedOrReadNeverMore) {
       bytes[random() % bytes.size()] = static_cast<char>(random());
     }
     bytes.resize(random() % (bytes.size() + 1));
-    const auto message = read(bytes);
-    if (!message.ok() || !message.value().has_value()) continue;
-    EXPECT_LE(encode_frame(*message.value()).size(), bytes.size());
+    const auto read_back = read(bytes);
+    if (!read_back.ok()) continue;
+    const std::optional<Message>& message = read_back.value();
+    if (!message.has_value()) continue;
+    EXPECT_LE(encode_frame(*message).size(), bytes.size());
   }
 }
 

@@ -60,7 +60,7 @@ Status Executor::run_step(const Schedule& schedule) {
     if (sends_.size() > kMaxSendsInFlight) TRIREME_TRY(collect_oldest_send(schedule));
   }
   while (!sends_.empty()) TRIREME_TRY(collect_oldest_send(schedule));
-  set_current("between steps");
+  set_current(std::string(kBetweenSteps));
   return Status();
 }
 

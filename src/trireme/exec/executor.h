@@ -17,6 +17,7 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/result.h"
@@ -27,6 +28,7 @@
 namespace trireme {
 
 inline constexpr size_t kMaxSendsInFlight = 16;  // actions, not parts
+inline constexpr std::string_view kBetweenSteps = "between steps";
 
 // Destroy it after the transport has stopped using its buffers: after a step that failed it holds
 // the memory of the transfers that are still posted.
@@ -45,7 +47,7 @@ class Executor {
   Status run_step(const Schedule& schedule);
 
   // What the rank is doing, for people: "RA3 (activations of micro-batch 3 from rank 0)", or
-  // "between steps". After a step that failed: the action that failed. Any thread.
+  // kBetweenSteps. After a step that failed: the action that failed. Any thread.
   [[nodiscard]] std::string current_action() const;
 
  private:
@@ -85,7 +87,7 @@ class Executor {
   size_t next_receive_ = 0;           // position from which the next receive to post is looked for
 
   mutable std::mutex mutex_;
-  std::string current_ = "between steps";  // guarded by mutex_
+  std::string current_{kBetweenSteps};  // guarded by mutex_
 };
 
 }  // namespace trireme

@@ -20,7 +20,7 @@ struct Pipe {
     reading = FileDescriptor(ends[0]);
     writing = FileDescriptor(ends[1]);
   }
-  std::string read() const {
+  [[nodiscard]] std::string read() const {
     std::array<char, 1 << 16> bytes;
     const ssize_t got = ::read(reading.get(), bytes.data(), bytes.size());
     return got > 0 ? std::string(bytes.data(), static_cast<size_t>(got)) : "";

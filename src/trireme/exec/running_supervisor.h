@@ -92,6 +92,7 @@ class RunningSupervisor {
       begin = end + 1;
     }
     std::vector<char*> pointers;
+    pointers.reserve(texts.size() + 1);
     for (std::string& text : texts) pointers.push_back(text.data());
     pointers.push_back(nullptr);
     posix_spawn_file_actions_t actions;

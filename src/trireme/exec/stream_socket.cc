@@ -1,6 +1,7 @@
 #include "trireme/exec/stream_socket.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -98,6 +99,18 @@ Result<SocketAddress> parse_socket_address(std::string_view text) {
   const bool is_number = failure == std::errc() && end == digits.data() + digits.size();
   if (host.empty() || !is_number) return wrong;
   return SocketAddress{.host = std::string(host), .port = port};
+}
+
+std::string own_host(int socket) {
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  std::array<char, NI_MAXHOST> host{};
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&own), size, host.data(), host.size(),
+                    nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return host.data();
 }
 
 std::string to_text(const SocketAddress& address) {

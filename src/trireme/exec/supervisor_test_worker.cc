@@ -1,8 +1,9 @@
 // A rank, and a supervisor of such ranks, for supervisor_test.cc.
 //
-//   supervisor_test_worker supervise N [--quiet] [--program P] [--grace S] MODE [RANK:MODE ...]
-//   runs supervise() supervisor_test_worker MODE [RANK:MODE ...]                          what it
-//   starts
+//   supervisor_test_worker supervise N [OPTION ...] MODE [RANK:MODE ...]     runs supervise()
+//   supervisor_test_worker MODE [RANK:MODE ...]                              what it starts
+//
+// OPTIONs, in this order: --quiet, --program PATH, --real-times, --grace SECONDS.
 //
 // MODE is for all ranks but those that have one of their own; the modes are below.
 #include <chrono>
@@ -170,6 +171,7 @@ int run_supervisor(const char* self, std::vector<std::string> arguments) {
   options.environment = {"MORE=yes"};
   options.exit_timeout = std::chrono::milliseconds(300);
   options.grace = std::chrono::milliseconds(300);
+  options.watch.where_timeout = std::chrono::milliseconds(300);
   arguments.erase(arguments.begin());
   if (arguments[0] == "--quiet") {
     options.progress = ProgressOutput::kQuiet;
@@ -179,6 +181,12 @@ int run_supervisor(const char* self, std::vector<std::string> arguments) {
     options.worker_path = arguments[1];
     arguments.erase(arguments.begin(), arguments.begin() + 2);
   }
+  if (arguments[0] == "--real-times") {  // what a user gets, instead of what keeps tests short
+    options.grace = SupervisorOptions().grace;
+    options.exit_timeout = SupervisorOptions().exit_timeout;
+    options.watch.where_timeout = RunWatchOptions().where_timeout;
+    arguments.erase(arguments.begin());
+  }
   if (arguments[0] == "--grace") {
     options.grace = std::chrono::seconds(std::atoi(arguments[1].c_str()));
     arguments.erase(arguments.begin(), arguments.begin() + 2);
@@ -187,7 +195,6 @@ int run_supervisor(const char* self, std::vector<std::string> arguments) {
   options.describe_rank = [](int32_t rank) {
     return fmt::format("rank {} (stage {}, replica {})", rank, rank % 2, rank / 2);
   };
-  options.watch.where_timeout = std::chrono::milliseconds(300);
   const Result<int> status = supervise(options);
   if (status.ok()) return status.value();
   std::fprintf(stderr, "%s\n", status.error().message.c_str());
@@ -197,7 +204,8 @@ int run_supervisor(const char* self, std::vector<std::string> arguments) {
 }  // namespace
 }  // namespace trireme
 
-int main(int argc, char** argv) {
+// What is thrown here ends a test with its message.
+int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.empty()) return 64;
   if (arguments[0] != "supervise") return trireme::run_worker(arguments);

@@ -104,7 +104,8 @@ constexpr std::array kRules = {
     OpRule{"mv", OpKind::kMatmul, kFresh, matmul_flops},
     OpRule{"addmm", OpKind::kMatmul, kFresh, addmm_flops},
     OpRule{"baddbmm", OpKind::kMatmul, kFresh, baddbmm_flops},
-    OpRule{"einsum", OpKind::kMatmul, kFresh, one_an_input},
+    // Of one operand einsum is a view.
+    OpRule{"einsum", OpKind::kMatmul, kView, one_an_input},
     OpRule{"_grouped_mm", OpKind::kMatmul, kFresh, matmul_flops},
     OpRule{"conv1d", OpKind::kConvolution, kFresh, convolution_flops},
     OpRule{"conv2d", OpKind::kConvolution, kFresh, convolution_flops},

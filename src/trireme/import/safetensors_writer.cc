@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -12,6 +13,21 @@ namespace {
 
 Error cannot_write(const std::string& path) {
   return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+}
+
+std::string temporary_name(const std::string& path) {
+  return fmt::format("{}.{}.tmp", path, getpid());
+}
+
+// nullptr when the file system has no nameless files, or cannot be written to.
+std::FILE* open_nameless(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int fd = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  if (fd < 0) return nullptr;
+  std::FILE* file = ::fdopen(fd, "wb");
+  if (file == nullptr) ::close(fd);
+  return file;
 }
 
 }  // namespace
@@ -34,8 +50,12 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
+  std::string temporary;
+  std::FILE* file = open_nameless(path);
+  if (file == nullptr) {
+    temporary = temporary_name(path);
+    file = std::fopen(temporary.c_str(), "wb");
+  }
   if (file == nullptr) return cannot_write(path);
   SafetensorsWriter writer(path, std::move(temporary), file);
   const uint64_t header_size = text.size();
@@ -45,7 +65,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
 }
 
 SafetensorsWriter::~SafetensorsWriter() {
-  if (file_ != nullptr) std::remove(temporary_.c_str());
+  if (file_ != nullptr && !temporary_.empty()) std::remove(temporary_.c_str());
 }
 
 Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
@@ -56,10 +76,17 @@ Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
 }
 
 Status SafetensorsWriter::commit() {
-  if (std::fflush(file_.get()) != 0 || fsync(fileno(file_.get())) != 0 ||
-      std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    return cannot_write(path_);
+  if (std::fflush(file_.get()) != 0 || fsync(fileno(file_.get())) != 0) return cannot_write(path_);
+  if (temporary_.empty()) {
+    // A link cannot take the place of a file that exists, so it goes by a name of its own.
+    const std::string name = temporary_name(path_);
+    const std::string nameless = fmt::format("/proc/self/fd/{}", fileno(file_.get()));
+    if (::linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      return cannot_write(path_);
+    }
+    temporary_ = name;
   }
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return cannot_write(path_);
   file_.reset();
   return Status();
 }

@@ -1,5 +1,8 @@
 // SafetensorsWriter: writes a safetensors file tensor by tensor, whole or not at all.
 //
+// Until commit() the file has no name (O_TMPFILE), so nothing stays of it when the process is
+// killed. File systems without such files get `path`.<process id>.tmp instead.
+//
 //   TRIREME_TRY(SafetensorsWriter writer, SafetensorsWriter::create(path, entries));
 //   for (...) TRIREME_TRY(writer.append(bytes));   in the order of the entries
 //   TRIREME_TRY(writer.commit());                  only now does `path` exist, or change
@@ -45,7 +48,7 @@ class SafetensorsWriter {
       : path_(std::move(path)), temporary_(std::move(temporary)), file_(file) {}
 
   std::string path_;
-  std::string temporary_;
+  std::string temporary_;  // the name beside `path_`, once the file has it
   std::unique_ptr<std::FILE, Closer> file_;
 };
 

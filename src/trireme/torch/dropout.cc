@@ -41,7 +41,9 @@ at::Tensor apply_mask(const at::Tensor& given, double p, const DropoutKey& key) 
   int64_t outer = 1;
   int64_t samples = 1;
   int64_t inner = x.numel();
+  int64_t first_sample = 0;
   if (key.batch_dim >= 0) {
+    first_sample = key.first_sample;
     for (int64_t d = 0; d < key.batch_dim; ++d) outer *= x.size(d);
     samples = x.size(key.batch_dim) / key.rows_per_sample;
     inner = samples * outer == 0 ? 0 : x.numel() / (samples * outer);
@@ -53,7 +55,7 @@ at::Tensor apply_mask(const at::Tensor& given, double p, const DropoutKey& key) 
       for (int64_t s = 0; s < samples; ++s) {
         const int64_t offset = (o * samples + s) * inner;
         drop_span<scalar_t>(in + offset, to + offset, inner, o * inner,
-                            static_cast<uint64_t>(key.first_sample + s), key.key, threshold,
+                            static_cast<uint64_t>(first_sample + s), key.key, threshold,
                             static_cast<scalar_t>(scale));
       }
     }

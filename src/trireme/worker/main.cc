@@ -1,21 +1,32 @@
 // `trireme-worker`: one rank of a run, or all of them as threads. Takes the arguments of
 // `trireme train` or `trireme eval`; its place comes from the environment.
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <latch>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <variant>
 #include <vector>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "trireme/cli/launch.h"
+#include "trireme/cli/outputs.h"
 #include "trireme/cli/request.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/exec/loopback_transport.h"
+#include "trireme/exec/progress.h"
+#include "trireme/exec/run_failure.h"
 #include "trireme/torch/gloo_transport.h"
+#include "trireme/worker/allocator.h"
 #include "trireme/worker/rank_loop.h"
 #include "trireme/worker/rendezvous.h"
 
@@ -31,40 +42,111 @@ namespace {
 // What the ranks of this process are doing, for the hub. The executors come and go.
 class Watch {
  public:
-  void set(size_t slot, const Executor* executor) {
+  void set_executor(size_t slot, const Executor* executor) {
     const std::lock_guard lock(mutex_);
-    if (executors_.size() <= slot) executors_.resize(slot + 1, nullptr);
-    executors_[slot] = executor;
+    at(slot).executor = executor;
+  }
+  void set_phase(size_t slot, std::string phase) {
+    const std::lock_guard lock(mutex_);
+    at(slot).phase = std::move(phase);
   }
   std::string text() const {
     const std::lock_guard lock(mutex_);
     std::string text;
-    for (const Executor* executor : executors_) {
-      if (executor == nullptr) continue;
-      text += (text.empty() ? "" : "; ") + executor->current_action();
+    for (const Slot& slot : slots_) {
+      std::string action = slot.executor == nullptr ? "" : slot.executor->current_action();
+      if (action.empty() || action == kBetweenSteps) action = slot.phase;
+      text += (text.empty() ? "" : "; ") + action;
     }
-    return text.empty() ? "starting or ending" : text;
+    return text.empty() ? "its start" : text;
   }
 
  private:
+  struct Slot {
+    const Executor* executor = nullptr;
+    std::string phase = "its start";
+  };
+  Slot& at(size_t slot) {
+    if (slots_.size() <= slot) slots_.resize(slot + 1);
+    return slots_[slot];
+  }
+
   mutable std::mutex mutex_;
-  std::vector<const Executor*> executors_;  // guarded by mutex_
+  std::vector<Slot> slots_;  // guarded by mutex_
 };
+
+// The voice of a run that something other than `trireme train` started: it lives in rank 0, hears
+// the hub, and says what the supervisor would say.
+class RunVoice {
+ public:
+  explicit RunVoice(const RunSetup& setup)
+      : setup_(setup),
+        progress_(setup.request.is_quiet ? ProgressStyle::kQuiet : ProgressStyle::kLines, 0) {}
+
+  // On the hub's thread. Ends the process when the run has failed: the others know by then.
+  void hear(const HubEvent& event) {
+    if (const auto* line = std::get_if<PublishedLine>(&event)) {
+      show(*line);
+    } else if (const auto* failure = std::get_if<RunFailure>(&event)) {
+      const auto describe = [this](int32_t rank) { return setup_.describe_rank(rank); };
+      fmt::print(stderr, "{}\n", fmt::join(describe_failure(*failure, describe), "\n"));
+      leave(1);
+    } else {
+      is_over_.count_down();
+    }
+  }
+  // Until all ranks have finished. The hub must live that long.
+  void wait_for_the_end() const { is_over_.wait(); }
+
+ private:
+  void show(const PublishedLine& line) {
+    if (line.rank != 0) return;
+    const bool is_on_stderr = setup_.request.wants_json || !setup_.request.is_training;
+    fmt::print(is_on_stderr ? stderr : stdout, "{}",
+               progress_.show(line.text, std::chrono::steady_clock::now()));
+    fmt::print("{}", result_text(setup_.request, line.text));
+    std::fflush(stdout);
+  }
+
+  const RunSetup& setup_;
+  Progress progress_;
+  std::latch is_over_{1};
+};
+
+// A launcher ends all ranks as soon as one has ended, and would cut off the words that say why: a
+// rank lives on for a moment after SIGTERM.
+constexpr std::chrono::milliseconds kLastWords(1000);
+// More than a hub takes to hear all ranks after a failure.
+constexpr std::chrono::milliseconds kHubTimeout(4000);
+
+void outlive_sigterm() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([signals] {
+    int number = 0;
+    ::sigwait(&signals, &number);
+    std::this_thread::sleep_for(kLastWords);
+    _exit(128 + SIGTERM);  // unflushed: whoever holds a stream may be stuck
+  }).detach();
+}
 
 Status run_process_rank(const RunSetup& setup, const RankEnvironment& environment,
                         ControlClient& client, Watch& watch) {
-  const std::string host = environment.is_supervised() ? "127.0.0.1" : environment.master_host;
+  // Other ranks reach this one by the address from which it reached the hub.
   TRIREME_TRY(std::unique_ptr<Transport> transport,
               make_gloo_transport({.rank = environment.rank,
                                    .num_ranks = environment.num_processes,
-                                   .host = host},
+                                   .host = client.local_host()},
                                   client));
   const Status status =
       run_rank(setup, {.rank = environment.rank,
                        .transport = transport.get(),
                        .publish = [&](std::string text) { client.publish(std::move(text)); },
-                       .watch = [&](const Executor* executor) { watch.set(0, executor); }});
-  // The executor's buffers may still be posted: nothing is destroyed after a failure.
+                       .watch = [&](const Executor* each) { watch.set_executor(0, each); },
+                       .phase = [&](std::string text) { watch.set_phase(0, std::move(text)); }});
+  // Its buffers may still be posted, so nothing is destroyed after a failure.
   if (!status.ok()) static_cast<void>(transport.release());
   return status;
 }
@@ -84,9 +166,14 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
             setup, {.rank = rank,
                     .transport = transport.get(),
                     .publish = [&](std::string text) { client.publish(std::move(text)); },
-                    .watch = [&watch, rank](const Executor* executor) {
-                      watch.set(static_cast<size_t>(rank), executor);
-                    }});
+                    .watch =
+                        [&watch, rank](const Executor* executor) {
+                          watch.set_executor(static_cast<size_t>(rank), executor);
+                        },
+                    .phase =
+                        [&watch, rank](std::string text) {
+                          watch.set_phase(static_cast<size_t>(rank), std::move(text));
+                        }});
         if (status.ok()) return;
         const std::lock_guard lock(mutex);
         if (!first_error.has_value()) {
@@ -99,59 +186,92 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
   return first_error.has_value() ? Status(*first_error) : Status();
 }
 
-int refuse(const std::string& message, int status) {
-  fmt::print(stderr, "trireme-worker: {}\n", message);
-  return status;
+bool is_first_of_its_machine() {
+  const char* local_rank = std::getenv("LOCAL_RANK");
+  return local_rank == nullptr || std::string_view(local_rank) == "0";
+}
+
+// All ranks of a machine refuse the same request: the first one speaks.
+int refuse(const std::string& message) {
+  if (is_first_of_its_machine()) fmt::print(stderr, "trireme-worker: {}\n", message);
+  return 2;
+}
+
+// The rendezvous of a rank that knows its work, and the run.
+int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment) {
+  Watch watch;
+  RunVoice voice(setup);
+  const std::string self = setup.describe_rank(environment.rank);
+  Result<Rendezvous> met = rendezvous(
+      environment,
+      {.describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
+       .where = [&watch] { return watch.text(); },
+       // Whoever owns the hub has heard all ranks, and says it.
+       .on_lost =
+           [&environment](const std::string& /*reason*/) {
+             if (!environment.owns_hub()) leave(1);
+           },
+       .on_hub_lost =
+           [&](const std::string& reason) {
+             if (!environment.is_supervised()) {
+               fmt::print(stderr, "{} was in {} when {}\n", self, watch.text(), reason);
+             }
+             leave(1);
+           },
+       .on_hub_event = [&voice](const HubEvent& event) { voice.hear(event); }});
+  if (!met.ok()) {
+    fmt::print(stderr, "{}: {}\n", self, met.error().message);
+    return 1;
+  }
+  ControlClient& client = *met.value().client;
+  const bool uses_threads = environment.num_processes == 1 && setup.num_ranks() > 1;
+  const Status status = uses_threads ? run_threads(setup, client, watch)
+                                     : run_process_rank(setup, environment, client, watch);
+  if (!status.ok()) {
+    const Status told = client.fail(status.error().message);
+    if (told.ok() && !environment.owns_hub()) leave(1);
+    // The end of the run, or of the hub, ends this process on another thread with better words.
+    std::this_thread::sleep_for(kHubTimeout);
+    fmt::print(stderr, "{} failed: {}\n", self, status.error().message);
+    leave(1);
+  }
+  const Status finished = client.finish();
+  if (finished.ok() && environment.owns_hub()) voice.wait_for_the_end();
+  leave(finished.ok() ? 0 : 1);
 }
 
 int run(const std::vector<std::string>& arguments) {
   const Request request = parse_request("trireme-worker", arguments);
   if (const auto* nothing = std::get_if<NothingToDo>(&request)) {
-    std::fputs(nothing->output.c_str(), nothing->exit_code == 0 ? stdout : stderr);
+    const bool speaks = nothing->exit_code == 0 || is_first_of_its_machine();
+    if (speaks) std::fputs(nothing->output.c_str(), nothing->exit_code == 0 ? stdout : stderr);
     return nothing->exit_code;
   }
   const auto* run_request = std::get_if<RunRequest>(&request);
-  if (run_request == nullptr) return refuse("only train and eval are for workers", 2);
+  if (run_request == nullptr) return refuse("only train and eval are for workers");
   const Result<RankEnvironment> environment =
       read_rank_environment([](const char* name) { return std::getenv(name); });
-  if (!environment.ok()) return refuse(environment.error().message, 2);
-  Result<RunSetup> setup = make_run_setup(*run_request);
-  if (!setup.ok()) return refuse(setup.error().message, 2);
+  if (!environment.ok()) return refuse(environment.error().message);
+  if (!environment.value().is_supervised()) outlive_sigterm();
+  if (environment.value().owns_hub()) {
+    if (const Status writable = check_outputs(*run_request); !writable.ok()) {
+      return refuse(writable.error().message);
+    }
+  }
+  const Result<RunSetup> setup = make_run_setup(*run_request);
+  if (!setup.ok()) return refuse(setup.error().message);
   const int32_t num_processes = environment.value().num_processes;
   if (num_processes != 1 && num_processes != setup.value().num_ranks()) {
-    return refuse(fmt::format("WORLD_SIZE is {}, but the plan has pp x dp = {} ranks", num_processes,
-                              setup.value().num_ranks()),
-                  2);
+    return refuse(fmt::format("WORLD_SIZE is {}, but the plan has pp x dp = {} ranks",
+                              num_processes, setup.value().num_ranks()));
   }
-  Watch watch;
-  const bool is_supervised = environment.value().is_supervised();
-  const std::string self = setup.value().describe_rank(environment.value().rank);
-  Result<Rendezvous> met = rendezvous(
-      environment.value(), [&](int32_t rank) { return setup.value().describe_rank(rank); },
-      [&watch] { return watch.text(); },
-      [&](const std::string& reason) {
-        // The supervisor says it better: it has heard all ranks.
-        if (!is_supervised) {
-          fmt::print(stderr, "{}\n{} was in {}\n", reason, self, watch.text());
-        }
-        leave(1);
-      });
-  if (!met.ok()) return refuse(met.error().message, 1);
-  ControlClient& client = *met.value().client;
-  const bool uses_threads = num_processes == 1 && setup.value().num_ranks() > 1;
-  const Status status = uses_threads
-                            ? run_threads(setup.value(), client, watch)
-                            : run_process_rank(setup.value(), environment.value(), client, watch);
-  if (!status.ok()) {
-    static_cast<void>(client.fail(status.error().message));
-    if (!is_supervised) fmt::print(stderr, "{} failed: {}\n", self, status.error().message);
-    leave(1);
-  }
-  const Status finished = client.finish();
-  leave(finished.ok() ? 0 : 1);
+  return run_ranks_of(setup.value(), environment.value());
 }
 
 }  // namespace
 }  // namespace trireme
 
-int main(int argc, char** argv) { return trireme::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  trireme::keep_freed_memory();
+  trireme::leave(trireme::run({argv + 1, argv + argc}));
+}

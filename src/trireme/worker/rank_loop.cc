@@ -18,14 +18,17 @@ namespace {
 
 class RankLoop {
  public:
-  RankLoop(const RunSetup& setup, const RankContext& context) : setup_(setup), context_(context) {}
+  RankLoop(const RunSetup& setup, RankContext context)
+      : setup_(setup), context_(std::move(context)) {}
 
   Status run() {
     TRIREME_TRY(start());
     Status status = setup_.request.is_training ? train() : evaluate_only();
-    if (status.ok() && is_reporter()) publish(result_);
+    if (!status.ok()) return status;
+    if (is_reporter()) publish(result_);
     if (context_.watch) context_.watch(nullptr);
-    return status;
+    enter("its end");
+    return Status();
   }
 
  private:
@@ -52,6 +55,7 @@ class RankLoop {
     if (is_reporter()) {
       TRIREME_TRY(metrics_, MetricsFile::create(request.metrics));
     }
+    enter("the pause between two steps");
     return Status();
   }
 
@@ -172,8 +176,10 @@ class RankLoop {
   }
 
   Status save() {
+    enter("saving " + setup_.request.save);
     TRIREME_TRY(save_weights(setup_.request.save, setup_, context_.rank, *kernels_,
                              *context_.transport));
+    enter("the pause between two steps");
     if (is_reporter()) {
       publish({{"event", "note"}, {"text", fmt::format("saved {}", setup_.request.save)}});
     }
@@ -202,6 +208,10 @@ class RankLoop {
 
   [[nodiscard]] bool is_reporter() const { return context_.rank == 0; }
 
+  void enter(std::string phase) const {
+    if (context_.phase) context_.phase(std::move(phase));
+  }
+
   void publish(const nlohmann::ordered_json& event) const {
     if (context_.publish) context_.publish(event.dump());
   }
@@ -218,7 +228,7 @@ class RankLoop {
 
   using Key = std::tuple<bool, std::vector<int32_t>, NormExchange>;
   const RunSetup& setup_;
-  const RankContext& context_;
+  const RankContext context_;
   std::unique_ptr<StageKernels> kernels_;
   std::unique_ptr<Executor> executor_;
   MetricsFile metrics_;
@@ -229,7 +239,11 @@ class RankLoop {
 }  // namespace
 
 Status run_rank(const RunSetup& setup, const RankContext& context) {
-  return RankLoop(setup, context).run();
+  auto loop = std::make_unique<RankLoop>(setup, context);
+  Status status = loop->run();
+  // Other threads may still write into the buffers of a step that failed, and read its action.
+  if (!status.ok()) static_cast<void>(loop.release());
+  return status;
 }
 
 }  // namespace trireme

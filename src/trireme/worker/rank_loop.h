@@ -20,8 +20,11 @@ struct RankContext {
   Transport* transport = nullptr;
   // A line for the supervisor (exec/progress.h); called by rank 0.
   std::function<void(std::string)> publish;
-  // The executor, while it exists, and nullptr before it goes: what the rank is doing.
+  // What the rank is doing: the executor, while it exists, and nullptr before it goes. It stays
+  // after a failure, with all memory that transfers may still use.
   std::function<void(const Executor*)> watch;
+  // What it is doing when the executor is not: "saving out.safetensors".
+  std::function<void(std::string)> phase;
 };
 
 [[nodiscard]] Status run_rank(const RunSetup& setup, const RankContext& context);

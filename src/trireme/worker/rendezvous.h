@@ -26,6 +26,7 @@ struct RankEnvironment {
   std::string attempt;  // run id and restart count: keys of two attempts never meet
 
   [[nodiscard]] bool is_supervised() const { return !hub.empty(); }
+  [[nodiscard]] bool owns_hub() const { return !is_supervised() && rank == 0; }
 };
 
 // `variable` looks a name up, as std::getenv. Errors: a variable is missing or malformed.
@@ -38,10 +39,17 @@ struct Rendezvous {
   std::unique_ptr<ControlClient> client;
 };
 
+struct RendezvousOptions {
+  DescribeRank describe_rank = describe_bare_rank;
+  // Of ControlClient:
+  std::function<std::string()> where;
+  std::function<void(const std::string&)> on_lost;
+  std::function<void(const std::string&)> on_hub_lost;
+  std::function<void(const HubEvent&)> on_hub_event;  // of the hub that rank 0 owns
+};
+
 // Under torchrun rank 0 starts a hub and tells its address through the agent's store.
 [[nodiscard]] Result<Rendezvous> rendezvous(const RankEnvironment& environment,
-                                            const DescribeRank& describe_rank,
-                                            std::function<std::string()> where,
-                                            std::function<void(const std::string&)> on_lost);
+                                            RendezvousOptions options);
 
 }  // namespace trireme

@@ -1,0 +1,86 @@
+#include "trireme/import/safetensors_writer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/import/safetensors.h"
+#include "trireme/import/scratch_directory.h"
+
+namespace trireme {
+namespace {
+
+const std::vector<SafetensorsEntry> kEntries = {{"w", DType::kFloat32, {2}}};
+
+Status write(const std::string& path, float value) {
+  TRIREME_TRY(SafetensorsWriter writer, SafetensorsWriter::create(path, kEntries));
+  const std::vector<float> numbers = {value, value};
+  TRIREME_TRY(writer.append(std::as_bytes(std::span(numbers))));
+  return writer.commit();
+}
+
+float first_number(const std::string& path) {
+  const Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  EXPECT_TRUE(file.ok());
+  float number = 0;
+  std::copy_n(file.value().tensors().at("w").bytes.begin(), sizeof number,
+              reinterpret_cast<std::byte*>(&number));
+  return number;
+}
+
+std::vector<std::string> names_in(const ScratchDirectory& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path("."))) {
+    names.push_back(entry.path().filename());
+  }
+  return names;
+}
+
+TEST(SafetensorsWriter, ReplacesAFileWhole) {
+  const ScratchDirectory directory;
+  const std::string path = directory.path("out.safetensors");
+  for (const float value : {1.0F, 2.0F}) {
+    const Status written = write(path, value);
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    EXPECT_EQ(first_number(path), value);
+    EXPECT_EQ(names_in(directory), std::vector<std::string>{"out.safetensors"});
+  }
+}
+
+TEST(SafetensorsWriter, WithoutACommitTheOldFileAndNothingElseIsThere) {
+  const ScratchDirectory directory;
+  const std::string path = directory.path("out.safetensors");
+  ASSERT_TRUE(write(path, 1.0F).ok());
+  {
+    Result<SafetensorsWriter> writer = SafetensorsWriter::create(path, kEntries);
+    ASSERT_TRUE(writer.ok());
+    // While it is written as well: a process may be killed here.
+    EXPECT_EQ(names_in(directory), std::vector<std::string>{"out.safetensors"});
+  }
+  EXPECT_EQ(names_in(directory), std::vector<std::string>{"out.safetensors"});
+  EXPECT_EQ(first_number(path), 1.0F);
+}
+
+TEST(SafetensorsWriter, WritesToTheWorkingFolderByABareName) {
+  const ScratchDirectory directory;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path("."));
+  const Status written = write("out.safetensors", 3.0F);
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  EXPECT_EQ(first_number(directory.path("out.safetensors")), 3.0F);
+}
+
+TEST(SafetensorsWriter, AMissingFolderIsAnError) {
+  const ScratchDirectory directory;
+  const std::string path = directory.path("nowhere/out.safetensors");
+  const Status written = write(path, 1.0F);
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().message, "cannot write " + path + ": No such file or directory");
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,184 @@
+"""The workers under torchrun: the same numbers, and the same words when a rank dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import command
+import processes
+import pytest
+from processes import ACTION, Run, expect_report, rank_name, train_arguments, wait_until
+
+pytestmark = [pytest.mark.binary, pytest.mark.slow]
+
+NOBODY_SAID = "its control connection ended"  # torchrun alone knows of what a process died
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def torchrun(*arguments, folder, options=(), num_ranks=4):
+    """Ranks on this machine."""
+    options = options or ("--master-port", free_port())
+    launcher = [Path(sys.executable).with_name("torchrun"), "--no-python"]
+    return Run([*launcher, "--nproc-per-node", num_ranks, *options, processes.WORKER, *arguments], folder)
+
+
+def worker(environment, *arguments):
+    """A rank that something starts with these variables alone."""
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LD_LIBRARY_PATH")}
+    start = time.monotonic()
+    result = subprocess.run(
+        [processes.WORKER, *arguments], env=kept | environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert time.monotonic() - start < 3
+    return result
+
+
+def without_time(metrics):
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in metrics]
+
+
+def expected_metrics(tmp_path, steps):
+    path = tmp_path / "expected.jsonl"
+    command.run(*train_arguments("--metrics", path, "--quiet", steps=steps))
+    return without_time(command.read_metrics(path))
+
+
+@pytest.mark.parametrize("options", [(), ("--standalone",)], ids=["static", "standalone"])
+def test_torchrun_gives_the_same_numbers(tmp_path, options):
+    metrics = tmp_path / "metrics.jsonl"
+    with torchrun(*train_arguments("--metrics", metrics, steps=8), folder=tmp_path, options=options) as run:
+        assert run.wait() == 0, run.err
+        assert run.out.startswith("step 1/8  loss ")
+        assert "step 8/8  loss " in run.out
+    assert without_time(command.read_metrics(metrics)) == expected_metrics(tmp_path, 8)
+
+
+def test_two_nodes_give_the_same_numbers(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    port = free_port()
+    folders = [tmp_path / "0", tmp_path / "1"]
+    nodes = []
+    for node, folder in enumerate(folders):
+        folder.mkdir()
+        options = ("--nnodes", 2, "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port)
+        arguments = train_arguments("--metrics", metrics, steps=4)
+        nodes.append(torchrun(*arguments, folder=folder, options=options, num_ranks=2))
+    with nodes[0] as first, nodes[1] as second:
+        assert first.wait() == 0, first.err
+        assert second.wait() == 0, second.err
+    assert without_time(command.read_metrics(metrics)) == expected_metrics(tmp_path, 4)
+
+
+def test_eval_prints_its_result_once(tmp_path):
+    arguments = ("eval", *processes.NANOGPT, "--batch", 16, "--pp", 2)
+    expected = command.run(*arguments)
+    with torchrun(*arguments, folder=tmp_path, num_ranks=2) as run:
+        assert run.wait() == 0, run.err
+        assert run.out == expected.stdout
+        assert run.out.startswith("eval loss ")
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_killed_rank_is_named(tmp_path, rank):
+    metrics = tmp_path / "metrics.jsonl"
+    with torchrun(*train_arguments("--metrics", metrics), folder=tmp_path) as run:
+        pids = run.wait_for_workers()
+        run.wait_for_steps(metrics, 3)
+        os.kill(pids[rank], signal.SIGKILL)
+        wait_until(lambda: not any(map(processes.is_alive, pids)), "end of the ranks", processes.END_S)
+        assert run.wait() != 0
+        said = [line for line in run.err.splitlines() if line.startswith("rank ")]
+    if rank > 0:
+        expect_report(said, rank, NOBODY_SAID)
+        assert any(ACTION.search(line) for line in said[1:]), said
+    else:
+        end = f" when the connection to {rank_name(0)} ended"
+        assert sorted(line.partition(" was in ")[0] for line in said) == [rank_name(r) for r in (1, 2, 3)]
+        assert all(line.endswith(end) for line in said)
+        assert any(ACTION.search(line.removesuffix(end)) for line in said), said
+
+
+def test_a_rank_that_fails_is_named(tmp_path):
+    with torchrun(*train_arguments("--lr", 1e30, steps=50), folder=tmp_path) as run:
+        assert run.wait() != 0
+        said = [line for line in run.err.splitlines() if line.startswith("rank ")]
+    assert len(said) == 4
+    assert f" failed: the loss of step 2 is not finite, first on {rank_name(1)}; " in said[0]
+
+
+def test_an_elastic_restart_starts_again(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    options = ("--max-restarts", 1, "--master-port", free_port())
+    with torchrun(*train_arguments("--metrics", metrics, steps=150), folder=tmp_path, options=options) as run:
+        pids = run.wait_for_workers()
+        run.wait_for_steps(metrics, 2)
+        os.kill(pids[1], signal.SIGKILL)
+        assert run.wait() == 0, run.err
+    assert [line["step"] for line in command.read_metrics(metrics)] == list(range(1, 151))
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "more", "sentence"),
+    [
+        (3, (), "trireme-worker: WORLD_SIZE is 3, but the plan has pp x dp = 4 ranks"),
+        (4, ("--wrong",), "trireme-worker: The following argument was not expected: --wrong"),
+    ],
+)
+def test_a_wrong_request_is_refused_once(tmp_path, num_ranks, more, sentence):
+    with torchrun(*train_arguments(*more), folder=tmp_path, num_ranks=num_ranks) as run:
+        assert run.wait() != 0
+        said = [line for line in run.err.splitlines() if line.startswith("trireme-worker")]
+    assert len(said) == 1
+    assert said[0].startswith(sentence)
+
+
+HINT = "is not set; start ranks by trireme train, or by torchrun --no-python"
+PLACE = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"RANK": None}, f"RANK {HINT}"),
+        ({"WORLD_SIZE": None}, f"WORLD_SIZE {HINT}"),
+        ({"MASTER_ADDR": None}, f"MASTER_ADDR {HINT}"),
+        ({"MASTER_PORT": None}, f"MASTER_PORT {HINT}"),
+        ({"RANK": "one"}, "RANK is 'one', not a number from 0 to 1000000"),
+        ({"RANK": ""}, "RANK is '', not a number from 0 to 1000000"),
+        ({"RANK": "-1"}, "RANK is '-1', not a number from 0 to 1000000"),
+        ({"RANK": "4"}, "RANK is 4, but WORLD_SIZE is 4"),
+        ({"WORLD_SIZE": "4x"}, "WORLD_SIZE is '4x', not a number from 0 to 1000000"),
+        ({"WORLD_SIZE": "0"}, "RANK is 1, but WORLD_SIZE is 0"),
+        (
+            {"WORLD_SIZE": "99999999999999999999"},
+            "WORLD_SIZE is '99999999999999999999', not a number from 0 to 1000000",
+        ),
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2, but the plan has pp x dp = 4 ranks"),
+        ({"MASTER_PORT": "65536"}, "MASTER_PORT is '65536', not a number from 0 to 65535"),
+    ],
+)
+def test_a_wrong_place_is_one_sentence(change, sentence):
+    variables = {name: value for name, value in (PLACE | change).items() if value is not None}
+    refused = worker(variables, *train_arguments())
+    assert (refused.returncode, refused.stderr) == (2, f"trireme-worker: {sentence}\n")
+
+
+def test_only_the_rank_that_writes_needs_the_folder(tmp_path):
+    missing = tmp_path / "nowhere" / "w"
+    refused = worker(PLACE | {"RANK": "0"}, *train_arguments("--save", missing))
+    sentence = f"trireme-worker: --save {missing}: there is no folder {missing.parent}\n"
+    assert (refused.returncode, refused.stderr) == (2, sentence)
+    # Rank 1 goes on to the next mistake.
+    refused = worker(PLACE | {"WORLD_SIZE": "2"}, *train_arguments("--save", missing))
+    assert refused.stderr == "trireme-worker: WORLD_SIZE is 2, but the plan has pp x dp = 4 ranks\n"

@@ -1,0 +1,545 @@
+"""Whatever the layout, a model trains as in one PyTorch process: kinds of models and of batches that broke other engines.
+
+Rows: a docstring starts with the kinds of fault that the test stands for (T1, ...: public reports of training engines).
+"""
+
+from __future__ import annotations
+
+import command
+import pytest
+import torch
+import torch.nn.functional as F
+from own_model import ADAMW, TOLERANCE, compare, integers, is_bitwise_equal, normal
+from torch import nn
+
+pytestmark = pytest.mark.binary
+
+WIDTH = 6
+NUM_ROWS = 24
+SCHEDULES = ["gpipe", "1f1b"]
+LAYOUTS = [(2, 1, 3), (3, 1, 2), (2, 2, 2)]
+
+
+class Chain(nn.Module):
+    """Nine layers: as many stages as eight."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(9))
+
+    @staticmethod
+    def rows(generator):
+        return {"x": normal(generator, NUM_ROWS, WIDTH), "y": normal(generator, NUM_ROWS, WIDTH)}
+
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = x + torch.tanh(layer(x))
+        return F.mse_loss(x, y)
+
+
+def check(model, layout, *options, schedule="1f1b", **run):
+    compare(model.expected(**run), model.train(*options, layout=layout, schedule=schedule, **run))
+
+
+# --- numbers of stages, micro-batches, samples -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("stages", "micro_batches"), [(1, 1), (2, 1), (4, 1), (2, 2), (3, 3), (8, 8), (4, 2), (8, 3), (3, 5), (2, 8)]
+)
+def test_any_number_of_stages_and_micro_batches(own_model, stages, micro_batches, schedule):
+    """T1, T2, T3, T36: m = 1, m = S, m < S, m > S, and 11 samples, which no m divides."""
+    check(own_model(Chain), (stages, 1, micro_batches), schedule=schedule, steps=3)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 4, 11])
+def test_accumulated_gradients_equal_one_batch(own_model, micro_batches):
+    """T19: gradients are summed over micro-batches and divided once."""
+    check(own_model(Chain), (1, 1, micro_batches), optimizer=ADAMW)
+
+
+@pytest.mark.parametrize("layout", [(1, 1, 3), (2, 1, 2), (4, 2, 3)])
+def test_clipping_sees_the_whole_gradient(own_model, layout):
+    """T21: one norm over all stages, as torch's."""
+    model = own_model(Chain)
+    run = model.expected(clip_norm=0.3)
+    assert max(run.grad_norms) > 0.3
+    compare(run, model.train("--clip-norm", 0.3, layout=layout))
+
+
+@pytest.mark.parametrize("layout", [(2, 1, 4), (4, 2, 1)])
+def test_a_batch_of_one_sample_a_micro_batch(own_model, layout):
+    """T36: as many samples as micro-batches."""
+    check(own_model(Chain), layout, batch=layout[1] * layout[2])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", [(1, 1, 6), (2, 1, 6), (2, 2, 3), (4, 2, 4)])
+def test_a_last_batch_with_fewer_samples_than_micro_batches(own_model, layout, schedule):
+    """T8, T36: 24 rows in batches of 11, the last of an epoch has 2."""
+    check(own_model(Chain), layout, schedule=schedule, steps=6)
+
+
+@pytest.mark.parametrize("layout", [(1, 2, 1), (2, 2, 2), (1, 3, 1)])
+def test_a_last_batch_of_one_sample_for_two_replicas(own_model, layout):
+    """T8: a replica without a sample takes part in the step."""
+    check(own_model(Chain), layout, batch=23, steps=4, optimizer=ADAMW)
+
+
+# --- items -------------------------------------------------------------------------------------------------------
+
+
+class Tokens(nn.Module):
+    """Targets are ignored unevenly; whole micro-batches have none."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(13, WIDTH)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.head = nn.Linear(WIDTH, 13)
+
+    @staticmethod
+    def rows(generator):
+        targets = integers(generator, 13, NUM_ROWS, 5)
+        targets[torch.rand(targets.shape, generator=generator) < 0.6] = -100
+        targets[:6] = -100
+        return {"tokens": integers(generator, 13, NUM_ROWS, 5), "targets": targets}
+
+    def forward(self, tokens, targets):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = x + torch.tanh(layer(x))
+        loss = F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten(), ignore_index=-100)
+        return loss, (targets != -100).sum()
+
+
+@pytest.mark.parametrize("layout", [(1, 1, 11), (2, 1, 5), (1, 2, 2), (2, 2, 3)])
+def test_micro_batches_with_uneven_items_and_with_none(own_model, layout):
+    """T22: the mean over all tokens, not of the means; a micro-batch without items is not nan."""
+    check(own_model(Tokens), layout)
+
+
+def test_a_batch_without_items_is_said(own_model):
+    """T22: nothing to learn from is no nan."""
+    result = own_model(Tokens).command("--batch", 6, "--steps", 1, "--no-shuffle", code=1)
+    assert "the batch of step 1 has no items: every target is ignored" in result.stderr
+
+
+# --- what crosses a border ---------------------------------------------------------------------------------------
+
+
+class Borders(nn.Module):
+    """`count` tensors of many dtypes are made in `first` and read in `last`."""
+
+    count = 8
+
+    class First(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            h = torch.tanh(self.linear(x))
+            return [
+                h,
+                h > 0.1,
+                h.argmax(1),
+                (2 * h).float(),
+                h.detach().exp(),
+                (h * 100).to(torch.int32),
+                (h + 1).to(torch.bfloat16),
+                (h.sum(1) > 0).to(torch.uint8),
+            ]
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(WIDTH, WIDTH)
+            self.embed = nn.Embedding(WIDTH, WIDTH)
+
+        def forward(self, z, values):
+            z = self.linear(z)
+            for value in values:
+                if value.is_floating_point():
+                    z = z + value.double().sin()
+                elif value.dtype == torch.bool:
+                    z = torch.where(value, z, -z)
+                elif value.dtype == torch.int64:
+                    z = z + self.embed(value)
+                else:
+                    z = z * (1 + 0.01 * value.double().reshape(len(z), -1))
+            return z
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.middle, self.last = self.First(), nn.Linear(WIDTH, WIDTH), self.Last()
+
+    @staticmethod
+    def rows(generator):
+        return Chain.rows(generator)
+
+    def forward(self, x, y):
+        values = self.first(x)[: self.count]
+        return F.mse_loss(self.last(torch.tanh(self.middle(values[0])), values), y)
+
+
+BORDERS = [type(f"Borders{n}", (Borders,), {"count": n}) for n in range(1, 9)]
+
+
+@pytest.mark.parametrize("kind", BORDERS, ids=lambda kind: str(kind.count))
+def test_many_tensors_of_many_dtypes_skip_a_stage(own_model, kind):
+    """T29, T30, T42: every kind of tensor crosses two borders, with its gradient where it has one."""
+    model = own_model(kind)
+    run = model.expected()
+    for schedule in SCHEDULES:
+        compare(run, model.train("--cut", "middle,last", layout=(3, 1, 4), schedule=schedule))
+    compare(run, model.train("--cut", "middle,last", layout=(3, 2, 2)))
+
+
+class Views(nn.Module):
+    """Borders of views: transposed, with gaps, expanded, without dims, of a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+
+    @staticmethod
+    def rows(generator):
+        return Chain.rows(generator)
+
+    def forward(self, x, y):
+        h = self.first(x).view(-1, 2, WIDTH)
+        transposed, gaps, column = h.transpose(0, 2), h[:, 1], h[:, 0, 2:3].expand(-1, WIDTH)
+        total, scale, part = h.sin().mean(dim=(1, 2)), self.scale.exp()[None].expand(len(x), -1), self.scale[1:4]
+        z = self.last(gaps * scale) + transposed[:, 0].t() + column + total[:, None]
+        return F.mse_loss(z * part.sum(), y)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", [(2, 1, 3), (2, 2, 2)])
+def test_views_cross_a_border(own_model, layout, schedule):
+    """T30: strides of any kind on a border."""
+    check(own_model(Views), layout, "--cut", "last", schedule=schedule)
+
+
+class InPlace(nn.Module):
+    """Chains of in-place operators, on views too; a cut may part none of them from its memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    @staticmethod
+    def rows(generator):
+        return Chain.rows(generator)
+
+    def forward(self, x, y):
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            x.mul_(1.5).add_(0.1)
+            x[:, i] = x[:, i + 1] * 2
+            x[:, 2:4].tanh_()
+            x = x.relu_() - 0.3 * x.detach()
+        return F.mse_loss(x, y)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_chains_of_in_place_operators(own_model, layout, schedule):
+    """T42: no leaf is changed in place, no gradient is lost."""
+    check(own_model(InPlace), layout, schedule=schedule)
+
+
+class Mixed(nn.Module):
+    """Integer, boolean and float inputs, read by several stages."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, WIDTH)
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    @staticmethod
+    def rows(generator):
+        return {
+            "kind": integers(generator, 7, NUM_ROWS),
+            "is_used": integers(generator, 2, NUM_ROWS, WIDTH).bool(),
+            "x": normal(generator, NUM_ROWS, WIDTH),
+            "weight": normal(generator, NUM_ROWS).abs(),
+        }
+
+    def forward(self, kind, is_used, x, weight):
+        mask = is_used[:, None, :] & torch.ones(WIDTH, WIDTH, dtype=torch.bool).tril()
+        z = torch.tanh(self.first(self.embed(kind))).masked_fill(~is_used, 0.0)
+        z = self.last(z) + (mask.double() @ x[:, :, None])[:, :, 0]
+        return (z.square().mean(1) * weight).mean()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_inputs_of_integers_bools_and_floats(own_model, layout):
+    """T29, T42: each stage reads the inputs that it uses, and makes masks for itself."""
+    check(own_model(Mixed), layout)
+
+
+# --- stages of a special kind ------------------------------------------------------------------------------------
+
+
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(WIDTH, WIDTH)
+        self.act = nn.Softmax(1)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, WIDTH)
+        self.embed.requires_grad_(False)
+        self.norm.requires_grad_(False)
+
+    @staticmethod
+    def rows(generator):
+        return Chain.rows(generator)
+
+    def forward(self, x, y):
+        return F.mse_loss(self.head(self.norm(self.act(self.embed(x)))), y)
+
+
+class Activation(Frozen):
+    """All trains, and `act` is a stage of its own without parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.requires_grad_(True)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", [(3, 1, 4), (3, 2, 2)])
+@pytest.mark.parametrize("kind", [Frozen, Activation])
+def test_stages_without_parameters_and_with_frozen_ones(own_model, kind, layout, schedule):
+    """T43: a frozen first stage, a stage without parameters."""
+    check(own_model(kind), layout, "--cut", "act,norm", schedule=schedule, optimizer=ADAMW)
+
+
+class Auxiliary(nn.Module):
+    """Each layer adds to the loss, as a router of experts does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.routers = nn.ModuleList(nn.Linear(WIDTH, 3) for _ in range(4))
+
+    @staticmethod
+    def rows(generator):
+        return Chain.rows(generator)
+
+    def forward(self, x, y):
+        loss = 0.0
+        for layer, router in zip(self.layers, self.routers, strict=True):
+            loss = loss + 0.1 * router(x).logsumexp(1).square().mean()
+            x = x + torch.tanh(layer(x))
+        return loss + F.mse_loss(x, y)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", [*LAYOUTS, (4, 1, 4)])
+def test_losses_of_inner_layers(own_model, layout, schedule):
+    """T32: an auxiliary loss of an inner stage counts once and reaches its parameters."""
+    check(own_model(Auxiliary), layout, schedule=schedule)
+
+
+# --- sharing -----------------------------------------------------------------------------------------------------
+
+
+class Tied(Tokens):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(WIDTH, 13, bias=False)
+        self.head.weight = self.embed.weight
+
+
+@pytest.mark.parametrize("clip", [[], ["--clip-norm", 0.2]], ids=["", "clip"])
+@pytest.mark.parametrize("layout", [(1, 1, 2), (2, 1, 3), (4, 1, 2), (1, 2, 2), (2, 2, 3), (3, 2, 1)])
+def test_a_tied_embedding(own_model, layout, clip):
+    """T15, T18: the gradients of all uses are summed, and the norm counts them once."""
+    model = own_model(Tied)
+    run = model.expected(optimizer=ADAMW, clip_norm=0.2 if clip else None)
+    trained = model.train(*clip, layout=layout, optimizer=ADAMW)
+    compare(run, trained)
+    assert torch.equal(trained.state["embed.weight"], trained.state["head.weight"])
+
+
+class Shared(nn.Module):
+    """One embedding and one norm for encoder and decoder; one layer runs three times."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(13, WIDTH), nn.LayerNorm(WIDTH)
+        self.encoder, self.decoder = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.repeated, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 13)
+
+    @staticmethod
+    def rows(generator):
+        return {n: integers(generator, 13, NUM_ROWS, 4) for n in ("source", "target")}
+
+    def forward(self, source, target):
+        memory = self.norm(torch.tanh(self.encoder(self.norm(self.embed(source)))))
+        memory = memory + torch.tanh(self.repeated(memory))
+        z = self.norm(self.embed(target[:, :-1]))
+        z = z + torch.tanh(self.repeated(z)) + memory.mean(1, keepdim=True)
+        z = self.norm(z + torch.tanh(self.decoder(z)))
+        z = self.head(z + torch.tanh(self.repeated(z)))
+        return F.cross_entropy(z.flatten(0, 1), target[:, 1:].flatten())
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", [(2, 1, 3), (4, 1, 2), (4, 2, 2)])
+def test_modules_shared_by_stages(own_model, layout, schedule):
+    """T15: a module that several stages run, with weight, bias and norm."""
+    check(own_model(Shared), layout, "--clip-norm", 1e9, schedule=schedule, optimizer=ADAMW)
+
+
+# --- dropout -----------------------------------------------------------------------------------------------------
+
+
+class Dropouts(nn.Module):
+    """Dropout over several shapes: samples first or not, merged with positions, of a weight, in attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(13, WIDTH)
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.attention = nn.MultiheadAttention(WIDTH, 2, dropout=0.2, batch_first=True)
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / 3)
+        self.head = nn.Linear(WIDTH, 13)
+
+    @staticmethod
+    def rows(generator):
+        return {"tokens": integers(generator, 13, NUM_ROWS, 5)}
+
+    def forward(self, tokens):
+        x = F.dropout(self.embed(tokens), 0.1, self.training)
+        y = x.transpose(0, 1)
+        x = x + F.dropout(y.tanh(), 0.2, self.training).transpose(0, 1)
+        q, k, v = (f(x)[:, None] for f in (self.q, self.k, self.v))
+        p = 0.3 if self.training else 0.0
+        x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)[:, 0]
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        x = x + F.dropout(x.reshape(-1, WIDTH), 0.2, self.training).view(x.shape)
+        x = F.dropout(x + F.linear(x, F.dropout(self.weight, 0.3, self.training)), 0.1, self.training, inplace=True)
+        return F.cross_entropy(self.head(x)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def test_dropout_depends_on_no_layout(own_model):
+    """T23, T24: the same elements of the same samples are dropped wherever they are computed."""
+    model = own_model(Dropouts)
+    first = model.train(optimizer=ADAMW)
+    for layout in [(1, 1, 4), (2, 1, 3), (3, 1, 1), (1, 2, 2), (2, 2, 3)]:
+        for schedule in SCHEDULES if layout[0] > 1 else ["1f1b"]:
+            other = model.train(layout=layout, schedule=schedule, optimizer=ADAMW)
+            assert other.losses == pytest.approx(first.losses, rel=TOLERANCE, abs=0)
+    other = model.train("--seed", 1, optimizer=ADAMW)
+    assert all(abs(a - b) > 1e-6 for a, b in zip(first.losses, other.losses, strict=True))
+
+
+# --- curves ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_curve_of_100_steps_is_bitwise_that_of_one_stage(own_model, schedule):
+    """T26, T35: in float32, at the same number of micro-batches."""
+    model = own_model(Chain, torch.float32)
+    one = model.train(layout=(1, 1, 4), batch=12, steps=100, optimizer=ADAMW)
+    four = model.train(layout=(4, 1, 4), batch=12, steps=100, optimizer=ADAMW, schedule=schedule)
+    assert one.losses[-1] < 0.9 * one.losses[0]
+    assert is_bitwise_equal(one, four)
+
+
+def test_the_loss_is_reported_whoever_computes_it(own_model):
+    """T47: rank 0 has no loss of its own, yet reports it."""
+    model = own_model(Chain)
+    run = model.expected(steps=2)
+    trained = model.train("--workers", 4, layout=(2, 2, 2), steps=2)
+    compare(run, trained)
+    options = ["--batch", 11, "--steps", 2, "--no-shuffle", "--pp", 2, "--workers", 2]
+    result = command.run("train", model.archive, "--data", f"safetensors:{model.data}", *options)
+    assert "step 2/2" in result.stdout
+    assert "loss -1" not in result.stdout
+
+
+# --- buffers and regions -----------------------------------------------------------------------------------------
+
+
+class Running(nn.Module):
+    """A buffer that the forward pass both changes and multiplies with: backward needs its value of then."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("scale", torch.ones(WIDTH))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    @staticmethod
+    def rows(generator):
+        return Chain.rows(generator)
+
+    def forward(self, x, y):
+        h = self.first(x)
+        self.calls += 1
+        self.scale.mul_(0.9).add_(0.1 * h.detach().abs().mean(0))
+        return F.mse_loss(self.last(torch.tanh(h * self.scale)), y)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", [(1, 1, 3), (2, 1, 3), (2, 1, 1)])
+def test_a_buffer_that_forward_changes(own_model, layout, schedule):
+    """T40: as in the sequential loop over micro-batches."""
+    model = own_model(Running)
+    compare(model.expected(micro_batches=layout[2]), model.train(layout=layout, schedule=schedule))
+
+
+@pytest.mark.parametrize("layout", [(1, 2, 1), (2, 2, 2)])
+def test_replicas_cannot_share_such_a_buffer(own_model, layout):
+    """T40: refused by name before any rank starts."""
+    stages, replicas, micro_batches = layout
+    options = ["--pp", stages, "--dp", replicas, "--micro-batches", micro_batches]
+    result = own_model(Running).command("--batch", 11, "--steps", 1, *options, code=2)
+    assert (
+        "the forward pass changes buffer 'calls' by aten.add_.Tensor, which replicas cannot combine; use --dp 1"
+        in result.stderr
+    )
+
+
+class Regions(nn.Module):
+    """Regions without gradient and with autocast that several modules lie in."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(5))
+        self.head = nn.Linear(WIDTH, WIDTH)
+
+    @staticmethod
+    def rows(generator):
+        return Chain.rows(generator)
+
+    def forward(self, x, y):
+        x = self.layers[0](x)
+        with torch.no_grad():
+            fixed = self.layers[1](x)
+            fixed = torch.tanh(self.layers[2](fixed))
+        with torch.autocast("cpu", torch.bfloat16):
+            x = self.layers[3](x * (1 + fixed))
+            x = self.layers[4](torch.tanh(x))
+        return F.mse_loss(self.head(x.to(y.dtype)), y)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("cut", ["layers.2", "layers.4", "layers.1,layers.4", "layers.2,layers.4", "head"])
+def test_a_region_cut_in_the_middle(own_model, cut, schedule):
+    """T42: both parts of a region without gradient or with autocast keep its mode."""
+    model = own_model(Regions)
+    check(model, (cut.count(",") + 2, 1, 3), "--cut", cut, schedule=schedule)
+    single = own_model(Regions, torch.float32)  # autocast leaves float64 alone
+    cuts = single.train("--cut", cut, layout=(cut.count(",") + 2, 1, 2), batch=12, schedule=schedule)
+    assert is_bitwise_equal(cuts, single.train(layout=(1, 1, 2), batch=12))
+    # A bfloat16 has 8 bits: 2**-8 of a value in each of a few products, and a mean over many of them.
+    assert cuts.losses == pytest.approx(single.expected(batch=12).losses, rel=2e-2)
+

@@ -20,7 +20,9 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, t, c = x.shape
-        q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2) for y in self.qkv(self.ln_1(x)).split(c, 2))
+        q, k, v = (
+            y.view(b, t, self.heads, c // self.heads).transpose(1, 2) for y in self.qkv(self.ln_1(x)).split(c, 2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(y.transpose(1, 2).reshape(b, t, c))
         return x + self.mlp(self.ln_2(x))
@@ -29,7 +31,9 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """The toy GPT of the pipeline comparisons: width 128, 6 blocks, untied head."""
 
-    def __init__(self, width: int = 128, blocks: int = 6, heads: int = 4, length: int = 64, vocabulary: int = 4096) -> None:
+    def __init__(
+        self, width: int = 128, blocks: int = 6, heads: int = 4, length: int = 64, vocabulary: int = 4096
+    ) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
@@ -55,7 +59,9 @@ class BasicBlock(nn.Module):
 
 def resnet() -> nn.Module:
     stem = [nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
-    return nn.Sequential(*stem, *(BasicBlock(32) for _ in range(4)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+    return nn.Sequential(
+        *stem, *(BasicBlock(32) for _ in range(4)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)
+    )
 
 
 def mlp() -> nn.Module:
@@ -80,8 +86,14 @@ def llama() -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=2048, hidden_size=128, intermediate_size=344, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64, use_cache=False,
+        vocab_size=2048,
+        hidden_size=128,
+        intermediate_size=344,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        use_cache=False,
     )
     return Logits(LlamaForCausalLM(config))
 

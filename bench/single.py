@@ -54,15 +54,28 @@ def eager_loop(case_name: str, folder: Path, steps: int, compiles: bool) -> None
 def run_eager(case_name: str, folder: Path, steps: int, compiles: bool) -> dict[str, list[float]]:
     command = [sys.executable, __file__, "--loop", case_name, "--folder", str(folder), "--steps", str(steps)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command + (["--compile"] if compiles else []), check=True, capture_output=True, env=environment)
+    done = subprocess.run(
+        command + (["--compile"] if compiles else []), check=True, capture_output=True, env=environment
+    )
     return json.loads(done.stdout)
 
 
 def run_ours(case_name: str, folder: Path, steps: int) -> dict[str, list[float]]:
     metrics = folder / "metrics.jsonl"
     command = [
-        REPOSITORY / "build/bin/trireme", "train", folder / "model.pt2", "--data", f"safetensors:{folder}/rows.safetensors",
-        "--batch", CASES[case_name].batch, "--steps", steps, "--no-shuffle", "--metrics", metrics, "--quiet",
+        REPOSITORY / "build/bin/trireme",
+        "train",
+        folder / "model.pt2",
+        "--data",
+        f"safetensors:{folder}/rows.safetensors",
+        "--batch",
+        CASES[case_name].batch,
+        "--steps",
+        steps,
+        "--no-shuffle",
+        "--metrics",
+        metrics,
+        "--quiet",
     ]
     subprocess.run([str(word) for word in command], check=True)
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
@@ -81,10 +94,15 @@ def prepare(case_name: str, folder: Path) -> None:
     example = tuple(t[: case.batch].clone() for t in rows)
     trireme.export(model, example, folder / "model.pt2", loss=case.loss)
     names = json.loads(
-        subprocess.run([str(REPOSITORY / "build/bin/trireme"), "inspect", "--json", str(folder / "model.pt2")],
-                       check=True, capture_output=True).stdout
+        subprocess.run(
+            [str(REPOSITORY / "build/bin/trireme"), "inspect", "--json", str(folder / "model.pt2")],
+            check=True,
+            capture_output=True,
+        ).stdout
     )["inputs"]
-    save_file({entry["names"][0]: t.contiguous() for entry, t in zip(names, rows, strict=True)}, folder / "rows.safetensors")
+    save_file(
+        {entry["names"][0]: t.contiguous() for entry, t in zip(names, rows, strict=True)}, folder / "rows.safetensors"
+    )
 
 
 def check_losses(case_name: str, ours: list[float], theirs: list[float]) -> None:
@@ -111,7 +129,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             prepare(case_name, folder)
-            check_losses(case_name, run_ours(case_name, folder, 10)["losses"], run_eager(case_name, folder, 10, False)["losses"])
+            check_losses(
+                case_name, run_ours(case_name, folder, 10)["losses"], run_eager(case_name, folder, 10, False)["losses"]
+            )
             contestants: dict[str, Contestant] = {
                 "trireme": lambda: run_ours(case_name, folder, options.steps)["seconds"],  # noqa: B023
                 "eager": lambda: run_eager(case_name, folder, options.steps, False)["seconds"],  # noqa: B023
@@ -121,8 +141,10 @@ def main() -> None:
                 contestants["compile"] = lambda: run_eager(case_name, folder, options.steps, True)["seconds"]  # noqa: B023
             outcome = compete(contestants, options.rounds, WARM_UP_STEPS)
             ratios = print_table(case_name, outcome, "trireme", "trireme again")
-            figures |= {f"ratio_{key}.{case_name}" if not key.startswith("a_a") else f"{key}.{case_name}": value
-                        for key, value in ratios.items()}
+            figures |= {
+                f"ratio_{key}.{case_name}" if not key.startswith("a_a") else f"{key}.{case_name}": value
+                for key, value in ratios.items()
+            }
     print_result(figures)
 
 

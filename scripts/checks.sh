@@ -77,7 +77,7 @@ clang_format() {
 }
 
 ruff() {
-  "${TRIREME_VENV:-.venv}/bin/ruff" "$@" python tests examples tools/lint
+  "${TRIREME_VENV:-.venv}/bin/ruff" "$@" python tests examples bench tools/lint
 }
 
 # What reads the sources only.

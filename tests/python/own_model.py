@@ -42,8 +42,8 @@ class Trained:
 def optimizer_arguments(optimizer: reference.Optimizer) -> list[Any]:
     given = ["--optimizer", optimizer.name, "--lr", optimizer.lr, "--weight-decay", optimizer.weight_decay]
     if optimizer.name == "sgd":
-        return given + ["--momentum", optimizer.momentum] + (["--nesterov"] if optimizer.nesterov else [])
-    return given + ["--betas", ",".join(map(str, optimizer.betas)), "--eps", optimizer.eps]
+        return [*given, "--momentum", optimizer.momentum, *(["--nesterov"] if optimizer.nesterov else [])]
+    return [*given, "--betas", ",".join(map(str, optimizer.betas)), "--eps", optimizer.eps]
 
 
 class OwnModel:
@@ -144,8 +144,10 @@ def compare_states(
 
 
 def is_bitwise_equal(a: Trained, b: Trained) -> bool:
-    return a.losses == b.losses and a.state.keys() == b.state.keys() and all(
-        torch.equal(a.state[name], b.state[name]) for name in a.state
+    return (
+        a.losses == b.losses
+        and a.state.keys() == b.state.keys()
+        and all(torch.equal(a.state[name], b.state[name]) for name in a.state)
     )
 
 

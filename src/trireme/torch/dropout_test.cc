@@ -70,10 +70,9 @@ TEST(Dropout, KeepsTheRightShareWithTheRightScale) {
 }
 
 TEST(Dropout, HasTheSameMaskInEveryPrecisionAndInTheBackwardPass) {
-  const at::Tensor ones = at::ones({6, 50});
-  const at::Tensor mask = kept(ones, 0.3, kKey);
+  const at::Tensor mask = kept(at::ones({6, 50}), 0.3, kKey);
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
-    const at::Tensor x = ones.to(type).requires_grad_();
+    const at::Tensor x = at::ones({6, 50}, type).requires_grad_();
     const at::Tensor y = counter_dropout(x, 0.3, kKey);
     EXPECT_EQ(y.scalar_type(), type);
     EXPECT_TRUE(at::equal(y.detach() != 0, mask)) << toString(type);

@@ -26,6 +26,7 @@
 #include "trireme/exec/progress.h"
 #include "trireme/exec/run_failure.h"
 #include "trireme/torch/gloo_transport.h"
+#include "trireme/worker/agreement.h"
 #include "trireme/worker/rank_loop.h"
 #include "trireme/worker/rendezvous.h"
 
@@ -223,6 +224,10 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment) {
     return 1;
   }
   ControlClient& client = *met.value().client;
+  if (const Status agreed = agree_with_rank_zero(setup, environment.rank, client); !agreed.ok()) {
+    static_cast<void>(client.fail(agreed.error().message, FailureOrigin::kOwn));
+    return 1;
+  }
   const bool uses_threads = environment.num_processes == 1 && setup.num_ranks() > 1;
   const Status status = uses_threads ? run_threads(setup, client, watch)
                                      : run_process_rank(setup, environment, client, watch);

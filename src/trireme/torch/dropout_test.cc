@@ -4,8 +4,9 @@
 #include <limits>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
 
 namespace trireme {
 namespace {
@@ -34,9 +35,9 @@ TEST(Dropout, DoesNotDependOnHowABatchIsSplit) {
     for (const int64_t count : {3, 1, 4}) {
       DropoutKey part = key;
       part.first_sample += sample;
-      parts.push_back(counter_dropout(x.narrow(row.batch_dim, sample * row.rows_per_sample,
-                                               count * row.rows_per_sample),
-                                      0.4, part));
+      parts.push_back(counter_dropout(
+          x.narrow(row.batch_dim, sample * row.rows_per_sample, count * row.rows_per_sample), 0.4,
+          part));
       sample += count;
     }
     EXPECT_TRUE(at::equal(at::cat(parts, row.batch_dim), whole)) << row.batch_dim;

@@ -5,13 +5,14 @@
 #include <random>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
+
+#include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "trireme/torch/hub_store.h"
 #include "trireme/torch/guard.h"
+#include "trireme/torch/hub_store.h"
 #include "trireme/torch/tensors.h"
 
 namespace trireme {
@@ -45,26 +46,30 @@ class GlooTransport : public Transport {
   }
 
   Result<Ticket> post_send(int32_t peer, int32_t tag, std::span<const std::byte> bytes) override {
-    return post([&](std::vector<at::Tensor>& tensors) {
-      return point_to_point_->send(tensors, peer, tag);
-    }, as_tensor({const_cast<std::byte*>(bytes.data()), bytes.size()}, DType::kUint8));
+    return post(
+        [&](std::vector<at::Tensor>& tensors) { return point_to_point_->send(tensors, peer, tag); },
+        as_tensor({const_cast<std::byte*>(bytes.data()), bytes.size()}, DType::kUint8));
   }
 
   Result<Ticket> post_receive(int32_t peer, int32_t tag, std::span<std::byte> bytes) override {
     const bool is_marked = bytes.size() >= sizeof mark_;
     if (is_marked) std::memcpy(end_of(bytes), &mark_, sizeof mark_);
-    TRIREME_TRY(const Ticket ticket, post([&](std::vector<at::Tensor>& tensors) {
-      return point_to_point_->recv(tensors, peer, tag);
-    }, as_tensor(bytes, DType::kUint8)));
+    TRIREME_TRY(const Ticket ticket, post(
+                                         [&](std::vector<at::Tensor>& tensors) {
+                                           return point_to_point_->recv(tensors, peer, tag);
+                                         },
+                                         as_tensor(bytes, DType::kUint8)));
     if (is_marked) pending_[ticket.value].marked = bytes;
     return ticket;
   }
 
   Result<Ticket> post_all_reduce(CommunicatorId communicator, DType dtype,
                                  std::span<std::byte> bytes) override {
-    return post([&](std::vector<at::Tensor>& tensors) {
-      return groups_[communicator.value]->allreduce(tensors);
-    }, as_tensor(bytes, dtype));
+    return post(
+        [&](std::vector<at::Tensor>& tensors) {
+          return groups_[communicator.value]->allreduce(tensors);
+        },
+        as_tensor(bytes, dtype));
   }
 
   Status wait(Ticket ticket) override {
@@ -105,8 +110,7 @@ class GlooTransport : public Transport {
   }
 
   static at::Tensor as_tensor(std::span<std::byte> bytes, DType dtype) {
-    const int64_t count =
-        static_cast<int64_t>(bytes.size()) / dtype_info(dtype).size_bytes;
+    const int64_t count = static_cast<int64_t>(bytes.size()) / dtype_info(dtype).size_bytes;
     return at::from_blob(bytes.data(), {count}, at::TensorOptions().dtype(scalar_type(dtype)));
   }
 

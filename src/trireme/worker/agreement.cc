@@ -43,8 +43,9 @@ Status agree_with_rank_zero(const RunSetup& setup, int32_t rank, ControlClient& 
   if (rank == 0) return client.set(kKey, StoreBytes(own.begin(), own.end()));
   TRIREME_TRY(const StoreBytes bytes, client.get(kKey, kTimeout));
   if (std::string(bytes.begin(), bytes.end()) == own) return Status();
-  return Error{"the model, the plan, the options or the number of samples are not those of rank 0; "
-               "start all ranks with the same arguments and files"};
+  return Error{
+      "the model, the plan, the options or the number of samples are not those of rank 0; "
+      "start all ranks with the same arguments and files"};
 }
 
 }  // namespace trireme

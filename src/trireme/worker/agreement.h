@@ -1,4 +1,5 @@
-// Whether all ranks were started with the same request: the sizes of all that travels follow from it.
+// Whether all ranks were started with the same request: the sizes of all that travels follow from
+// it.
 #pragma once
 
 #include <cstdint>

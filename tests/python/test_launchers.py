@@ -216,3 +216,9 @@ def test_ranks_with_other_arguments_than_rank_0_are_refused(tmp_path):
             "rank 0; start all ranks with the same arguments and files"
         )
         assert second.err == ""
+
+
+def test_a_master_that_does_not_exist_is_one_sentence():
+    refused = worker(PLACE | {"MASTER_ADDR": "no.such.host.invalid"}, *train_arguments())
+    sentence = f"{rank_name(1)}: cannot resolve host no.such.host.invalid: Name or service not known\n"
+    assert (refused.returncode, refused.stderr) == (1, sentence)

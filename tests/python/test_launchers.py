@@ -182,3 +182,43 @@ def test_only_the_rank_that_writes_needs_the_folder(tmp_path):
     # Rank 1 goes on to the next mistake.
     refused = worker(PLACE | {"WORLD_SIZE": "2"}, *train_arguments("--save", missing))
     assert refused.stderr == "trireme-worker: WORLD_SIZE is 2, but the plan has pp x dp = 4 ranks\n"
+
+
+def plain_ranks(tmp_path, *arguments_of_ranks):
+    """Ranks that no launcher started: rank 0 serves the store itself."""
+    port = free_port()
+    runs = []
+    for rank, arguments in enumerate(arguments_of_ranks):
+        folder = tmp_path / str(rank)
+        folder.mkdir()
+        place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+        runs.append(Run([processes.WORKER, *arguments], folder, place))
+    return runs
+
+
+def test_ranks_need_no_launcher(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    arguments = train_arguments("--metrics", metrics, steps=4, dp=1)
+    first, second = plain_ranks(tmp_path, arguments, arguments)
+    with first, second:
+        assert first.wait() == 0, first.err
+        assert second.wait() == 0, second.err
+    assert len(command.read_metrics(metrics)) == 4
+
+
+def test_ranks_with_other_arguments_than_rank_0_are_refused(tmp_path):
+    first, second = plain_ranks(tmp_path, train_arguments(dp=1), train_arguments("--seed", 1, dp=1))
+    with first, second:
+        assert first.wait() == 1
+        assert second.wait() == 1
+        assert first.err.splitlines()[0] == (
+            f"{rank_name(1)} failed: the model, the plan, the options or the number of samples are not those of "
+            "rank 0; start all ranks with the same arguments and files"
+        )
+        assert second.err == ""
+
+
+def test_a_master_that_does_not_exist_is_one_sentence():
+    refused = worker(PLACE | {"MASTER_ADDR": "no.such.host.invalid"}, *train_arguments())
+    sentence = f"{rank_name(1)}: cannot resolve host no.such.host.invalid: Name or service not known\n"
+    assert (refused.returncode, refused.stderr) == (1, sentence)

@@ -2,31 +2,16 @@
 
 #include <array>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include "trireme/cli/outputs.h"
+#include "trireme/cli/result_text.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/exec/supervisor.h"
 
 namespace trireme {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-}  // namespace
-
-// At the end rank 0 publishes {"event":"result", ...}.
-std::string result_text(const RunRequest& request, const std::string& line) {
-  Json json = Json::parse(line, nullptr, false);
-  if (!json.is_object() || json.value("event", "") != "result") return "";
-  json.erase("event");
-  if (request.wants_json) return json.dump() + "\n";
-  if (request.is_training) return "";
-  return fmt::format("eval loss {} over {} items\n", json.value("eval_loss", 0.0),
-                     json.value("items", 0.0));
-}
 
 std::string worker_beside_this_program() {
   std::array<char, 4096> path = {};

@@ -10,8 +10,8 @@
 
 namespace trireme {
 
-// The exit status. Errors: the request, the model or the plan is wrong, or nothing could be started;
-// no rank has run then. `arguments` are handed to the workers as they are.
+// The exit status. Errors: the request, the model or the plan is wrong, or nothing could be
+// started; no rank has run then. `arguments` are handed to the workers as they are.
 struct LaunchOutcome {
   int exit_code = 0;
   std::string result;  // for stdout: of eval the loss, with --json one JSON object; else empty
@@ -19,9 +19,6 @@ struct LaunchOutcome {
 [[nodiscard]] Result<LaunchOutcome> launch(const RunRequest& request,
                                            const std::vector<std::string>& arguments,
                                            const std::string& worker_path);
-
-// What a line that rank 0 publishes means for stdout: the result at the end of a run, else nothing.
-[[nodiscard]] std::string result_text(const RunRequest& request, const std::string& line);
 
 // "trireme-worker" in the folder of this program.
 [[nodiscard]] std::string worker_beside_this_program();

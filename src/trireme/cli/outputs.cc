@@ -5,8 +5,9 @@
 #include <filesystem>
 #include <system_error>
 
-#include <fmt/format.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
 
 namespace trireme {
 
@@ -23,7 +24,8 @@ Status check_writable(const std::string& option, const std::string& path, WriteK
     return Error{fmt::format("{} {}: there is no folder {}", option, path, folder.string())};
   }
   const bool is_in_place = kind == WriteKind::kInPlace && fs::exists(path, ignored);
-  if (::access(is_in_place ? path.c_str() : folder.c_str(), is_in_place ? W_OK : W_OK | X_OK) != 0) {
+  if (::access(is_in_place ? path.c_str() : folder.c_str(), is_in_place ? W_OK : W_OK | X_OK) !=
+      0) {
     return Error{fmt::format("{} {}: cannot write {}: {}", option, path,
                              is_in_place ? "the file" : "to the folder", std::strerror(errno))};
   }

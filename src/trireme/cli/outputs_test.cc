@@ -3,9 +3,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "trireme/import/scratch_directory.h"
 
@@ -51,9 +52,9 @@ TEST(Outputs, RefusesAMissingFolderAFolderAndWhatIsReadOnly) {
             fmt::format("--metrics {}: cannot write the file: Permission denied", file));
   std::filesystem::permissions(
       folder, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
-  EXPECT_EQ(refusal(folder + "/m.jsonl"),
-            fmt::format("--metrics {}/m.jsonl: cannot write to the folder: Permission denied",
-                        folder));
+  EXPECT_EQ(
+      refusal(folder + "/m.jsonl"),
+      fmt::format("--metrics {}/m.jsonl: cannot write to the folder: Permission denied", folder));
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
 }
 

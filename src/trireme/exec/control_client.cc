@@ -58,8 +58,9 @@ ControlClient::~ControlClient() {
 
 // ---- any thread
 
-Result<ControlMessage> ControlClient::request(ControlMessage message, std::chrono::milliseconds timeout,
-                                       const std::string& what, AfterLoss after_loss) {
+Result<ControlMessage> ControlClient::request(ControlMessage message,
+                                              std::chrono::milliseconds timeout,
+                                              const std::string& what, AfterLoss after_loss) {
   if (payload_bytes(message) > kMaxFrameBytes - 1024) {
     return Error{fmt::format("{}: {} bytes are too many for the control channel", what,
                              payload_bytes(message))};
@@ -100,8 +101,8 @@ Status ControlClient::set(const std::string& key, const StoreBytes& value) {
 }
 
 Result<StoreBytes> ControlClient::get(const std::string& key, std::chrono::milliseconds timeout) {
-  TRIREME_TRY(const ControlMessage reply, request(make_message(MessageKind::kGet, 0, {key}), timeout,
-                                           "waiting for " + quoted_list({key})));
+  TRIREME_TRY(const ControlMessage reply, request(make_message(MessageKind::kGet, 0, {key}),
+                                                  timeout, "waiting for " + quoted_list({key})));
   return reply.texts.empty() ? StoreBytes() : to_store_bytes(reply.texts[0]);
 }
 

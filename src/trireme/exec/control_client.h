@@ -93,9 +93,10 @@ class ControlClient {
   ControlClient(ClientOptions options, FrameChannel channel);
 
   [[nodiscard]] std::string current_work() const;
-  [[nodiscard]] Result<ControlMessage> request(ControlMessage message, std::chrono::milliseconds timeout,
-                                        const std::string& what,
-                                        AfterLoss after_loss = AfterLoss::kRefuse);
+  [[nodiscard]] Result<ControlMessage> request(ControlMessage message,
+                                               std::chrono::milliseconds timeout,
+                                               const std::string& what,
+                                               AfterLoss after_loss = AfterLoss::kRefuse);
   void run(const std::stop_token& stop);
   [[nodiscard]] ChannelState exchange_frames();
   [[nodiscard]] ChannelState take_frames();
@@ -111,13 +112,13 @@ class ControlClient {
 
   mutable std::mutex mutex_;
   std::condition_variable answered_;
-  std::vector<ControlMessage> outgoing_;        // guarded by mutex_
-  std::map<uint32_t, Pending> pending_;  // guarded by mutex_
-  uint32_t next_request_ = 1;            // guarded by mutex_
-  std::optional<std::string> lost_;      // guarded by mutex_
-  bool is_connected_ = true;             // guarded by mutex_
-  bool has_finished_ = false;            // guarded by mutex_
-  std::jthread thread_;                  // last: it uses the members above
+  std::vector<ControlMessage> outgoing_;  // guarded by mutex_
+  std::map<uint32_t, Pending> pending_;   // guarded by mutex_
+  uint32_t next_request_ = 1;             // guarded by mutex_
+  std::optional<std::string> lost_;       // guarded by mutex_
+  bool is_connected_ = true;              // guarded by mutex_
+  bool has_finished_ = false;             // guarded by mutex_
+  std::jthread thread_;                   // last: it uses the members above
 };
 
 }  // namespace trireme

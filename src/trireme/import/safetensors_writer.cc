@@ -4,9 +4,10 @@
 #include <cstring>
 
 #include <fcntl.h>
+#include <unistd.h>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 namespace trireme {
 namespace {

@@ -4,8 +4,9 @@
 #include <limits>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
 
 namespace trireme {
 namespace {
@@ -34,9 +35,9 @@ TEST(Dropout, DoesNotDependOnHowABatchIsSplit) {
     for (const int64_t count : {3, 1, 4}) {
       DropoutKey part = key;
       part.first_sample += sample;
-      parts.push_back(counter_dropout(x.narrow(row.batch_dim, sample * row.rows_per_sample,
-                                               count * row.rows_per_sample),
-                                      0.4, part));
+      parts.push_back(counter_dropout(
+          x.narrow(row.batch_dim, sample * row.rows_per_sample, count * row.rows_per_sample), 0.4,
+          part));
       sample += count;
     }
     EXPECT_TRUE(at::equal(at::cat(parts, row.batch_dim), whole)) << row.batch_dim;
@@ -70,10 +71,9 @@ TEST(Dropout, KeepsTheRightShareWithTheRightScale) {
 }
 
 TEST(Dropout, HasTheSameMaskInEveryPrecisionAndInTheBackwardPass) {
-  const at::Tensor ones = at::ones({6, 50});
-  const at::Tensor mask = kept(ones, 0.3, kKey);
+  const at::Tensor mask = kept(at::ones({6, 50}), 0.3, kKey);
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
-    const at::Tensor x = ones.to(type).requires_grad_();
+    const at::Tensor x = at::ones({6, 50}, type).requires_grad_();
     const at::Tensor y = counter_dropout(x, 0.3, kKey);
     EXPECT_EQ(y.scalar_type(), type);
     EXPECT_TRUE(at::equal(y.detach() != 0, mask)) << toString(type);

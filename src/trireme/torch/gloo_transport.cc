@@ -1,15 +1,18 @@
 #include "trireme/torch/gloo_transport.h"
 
+#include <cstring>
 #include <map>
+#include <random>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
+
+#include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "trireme/torch/hub_store.h"
 #include "trireme/torch/guard.h"
+#include "trireme/torch/hub_store.h"
 #include "trireme/torch/tensors.h"
 
 namespace trireme {
@@ -43,22 +46,30 @@ class GlooTransport : public Transport {
   }
 
   Result<Ticket> post_send(int32_t peer, int32_t tag, std::span<const std::byte> bytes) override {
-    return post([&](std::vector<at::Tensor>& tensors) {
-      return point_to_point_->send(tensors, peer, tag);
-    }, as_tensor({const_cast<std::byte*>(bytes.data()), bytes.size()}, DType::kUint8));
+    return post(
+        [&](std::vector<at::Tensor>& tensors) { return point_to_point_->send(tensors, peer, tag); },
+        as_tensor({const_cast<std::byte*>(bytes.data()), bytes.size()}, DType::kUint8));
   }
 
   Result<Ticket> post_receive(int32_t peer, int32_t tag, std::span<std::byte> bytes) override {
-    return post([&](std::vector<at::Tensor>& tensors) {
-      return point_to_point_->recv(tensors, peer, tag);
-    }, as_tensor(bytes, DType::kUint8));
+    const bool is_marked = bytes.size() >= sizeof mark_;
+    if (is_marked) std::memcpy(end_of(bytes), &mark_, sizeof mark_);
+    TRIREME_TRY(const Ticket ticket, post(
+                                         [&](std::vector<at::Tensor>& tensors) {
+                                           return point_to_point_->recv(tensors, peer, tag);
+                                         },
+                                         as_tensor(bytes, DType::kUint8)));
+    if (is_marked) pending_[ticket.value].marked = bytes;
+    return ticket;
   }
 
   Result<Ticket> post_all_reduce(CommunicatorId communicator, DType dtype,
                                  std::span<std::byte> bytes) override {
-    return post([&](std::vector<at::Tensor>& tensors) {
-      return groups_[communicator.value]->allreduce(tensors);
-    }, as_tensor(bytes, dtype));
+    return post(
+        [&](std::vector<at::Tensor>& tensors) {
+          return groups_[communicator.value]->allreduce(tensors);
+        },
+        as_tensor(bytes, dtype));
   }
 
   Status wait(Ticket ticket) override {
@@ -69,8 +80,13 @@ class GlooTransport : public Transport {
     if (pending.work == nullptr) return Status();
     return guard([&]() -> Status {
       // False after an abort: the transfer did not take place.
-      if (pending.work->wait()) return Status();
-      return Error{"the transfer was aborted"};
+      if (!pending.work->wait()) return Error{"the transfer was aborted"};
+      if (!pending.marked.empty() &&
+          std::memcmp(end_of(pending.marked), &mark_, sizeof mark_) == 0) {
+        return Error{fmt::format("a message of {} bytes was expected, a shorter one came",
+                                 pending.marked.size())};
+      }
+      return Status();
     });
   }
 
@@ -78,7 +94,12 @@ class GlooTransport : public Transport {
   struct Pending {
     c10::intrusive_ptr<c10d::Work> work;
     std::vector<at::Tensor> tensors;  // alive while the work is
+    std::span<std::byte> marked;      // of a receive: what ends in mark_ until it is complete
   };
+
+  std::byte* end_of(std::span<std::byte> bytes) const {
+    return bytes.data() + bytes.size() - sizeof mark_;
+  }
 
   Group make_group(const std::string& name, int32_t rank, int32_t size) {
     auto options = c10d::ProcessGroupGloo::Options::create(options_.timeout);
@@ -89,8 +110,7 @@ class GlooTransport : public Transport {
   }
 
   static at::Tensor as_tensor(std::span<std::byte> bytes, DType dtype) {
-    const int64_t count =
-        static_cast<int64_t>(bytes.size()) / dtype_info(dtype).size_bytes;
+    const int64_t count = static_cast<int64_t>(bytes.size()) / dtype_info(dtype).size_bytes;
     return at::from_blob(bytes.data(), {count}, at::TensorOptions().dtype(scalar_type(dtype)));
   }
 
@@ -114,6 +134,8 @@ class GlooTransport : public Transport {
   std::vector<Group> groups_;
   std::map<int32_t, Pending> pending_;
   int32_t next_ticket_ = 0;
+  // Random, so that no data ends like this but once in 2^64 messages.
+  uint64_t mark_ = std::random_device{}() | uint64_t{std::random_device{}()} << 32;
 };
 
 }  // namespace

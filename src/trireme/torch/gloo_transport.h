@@ -3,6 +3,11 @@
 //
 // One group carries all point-to-point transfers, and each communicator has a group of its own.
 // Gloo matches point-to-point by peer and tag, and collectives by their order in the group.
+//
+// Sizes agree because all ranks derive them from one request (worker/agreement.h). Should they not:
+// a larger message ends the receiving process, by Gloo's own check; one that is shorter by 8 bytes
+// or more fails the wait, because the end of the buffer still holds what was written there when the
+// receive was posted. A header on each message would find all, and cost a message each.
 #pragma once
 
 #include <chrono>

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
 
 namespace trireme {
 namespace {
@@ -75,7 +76,8 @@ size_t first_tensor(const c10::FunctionSchema& schema) {
   return index;
 }
 
-// What the schema says, in the terms of op_rules.h; tensors that it changes besides are in `writes`.
+// What the schema says, in the terms of op_rules.h; tensors that it changes besides are in
+// `writes`.
 AliasKind schema_kind(const c10::FunctionSchema& schema) {
   const size_t first = first_tensor(schema);
   AliasKind kind = AliasKind::kFresh;

@@ -4,8 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
 
 namespace trireme {
 namespace {

@@ -18,14 +18,15 @@
 
 #include <fmt/format.h>
 
-#include "trireme/cli/launch.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/request.h"
+#include "trireme/cli/result_text.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/exec/loopback_transport.h"
 #include "trireme/exec/progress.h"
 #include "trireme/exec/run_failure.h"
 #include "trireme/torch/gloo_transport.h"
+#include "trireme/worker/agreement.h"
 #include "trireme/worker/allocator.h"
 #include "trireme/worker/rank_loop.h"
 #include "trireme/worker/rendezvous.h"
@@ -162,22 +163,23 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
     for (int32_t rank = 0; rank < num_ranks; ++rank) {
       threads.emplace_back([&, rank] {
         const std::unique_ptr<Transport> transport = make_loopback_transport(network, rank);
-        const Status status = run_rank(
-            setup, {.rank = rank,
-                    .transport = transport.get(),
-                    .publish = [&](std::string text) { client.publish(std::move(text)); },
-                    .watch =
-                        [&watch, rank](const Executor* executor) {
-                          watch.set_executor(static_cast<size_t>(rank), executor);
-                        },
-                    .phase =
-                        [&watch, rank](std::string text) {
-                          watch.set_phase(static_cast<size_t>(rank), std::move(text));
-                        }});
+        const Status status =
+            run_rank(setup, {.rank = rank,
+                             .transport = transport.get(),
+                             .publish = [&](std::string text) { client.publish(std::move(text)); },
+                             .watch =
+                                 [&watch, rank](const Executor* executor) {
+                                   watch.set_executor(static_cast<size_t>(rank), executor);
+                                 },
+                             .phase =
+                                 [&watch, rank](std::string text) {
+                                   watch.set_phase(static_cast<size_t>(rank), std::move(text));
+                                 }});
         if (status.ok()) return;
         const std::lock_guard lock(mutex);
         if (!first_error.has_value()) {
-          first_error = Error{fmt::format("{}: {}", setup.describe_rank(rank), status.error().message)};
+          first_error =
+              Error{fmt::format("{}: {}", setup.describe_rank(rank), status.error().message)};
         }
         shut_down(*network, status.error().message);
       });
@@ -202,28 +204,32 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment) {
   Watch watch;
   RunVoice voice(setup);
   const std::string self = setup.describe_rank(environment.rank);
-  Result<Rendezvous> met = rendezvous(
-      environment,
-      {.describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
-       .where = [&watch] { return watch.text(); },
-       // Whoever owns the hub has heard all ranks, and says it.
-       .on_lost =
-           [&environment](const std::string& /*reason*/) {
-             if (!environment.owns_hub()) leave(1);
-           },
-       .on_hub_lost =
-           [&](const std::string& reason) {
-             if (!environment.is_supervised()) {
-               fmt::print(stderr, "{} was in {} when {}\n", self, watch.text(), reason);
-             }
-             leave(1);
-           },
-       .on_hub_event = [&voice](const HubEvent& event) { voice.hear(event); }});
+  Result<Rendezvous> met =
+      rendezvous(environment,
+                 {.describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
+                  .where = [&watch] { return watch.text(); },
+                  // Whoever owns the hub has heard all ranks, and says it.
+                  .on_lost =
+                      [&environment](const std::string& /*reason*/) {
+                        if (!environment.owns_hub()) leave(1);
+                      },
+                  .on_hub_lost =
+                      [&](const std::string& reason) {
+                        if (!environment.is_supervised()) {
+                          fmt::print(stderr, "{} was in {} when {}\n", self, watch.text(), reason);
+                        }
+                        leave(1);
+                      },
+                  .on_hub_event = [&voice](const HubEvent& event) { voice.hear(event); }});
   if (!met.ok()) {
     fmt::print(stderr, "{}: {}\n", self, met.error().message);
     return 1;
   }
   ControlClient& client = *met.value().client;
+  if (const Status agreed = agree_with_rank_zero(setup, environment.rank, client); !agreed.ok()) {
+    static_cast<void>(client.fail(agreed.error().message, FailureOrigin::kOwn));
+    return 1;
+  }
   const bool uses_threads = environment.num_processes == 1 && setup.num_ranks() > 1;
   const Status status = uses_threads ? run_threads(setup, client, watch)
                                      : run_process_rank(setup, environment, client, watch);

@@ -17,9 +17,10 @@ Result<int64_t> number_variable(const std::function<const char*(const char*)>& v
                                 const char* name, int64_t largest) {
   const char* text = variable(name);
   if (text == nullptr) {
-    return Error{fmt::format("{} is not set; start ranks by trireme train, or by torchrun "
-                             "--no-python",
-                             name)};
+    return Error{
+        fmt::format("{} is not set; start ranks by trireme train, or by torchrun "
+                    "--no-python",
+                    name)};
   }
   int64_t number = 0;
   const char* end = text + std::strlen(text);
@@ -51,7 +52,8 @@ Result<RankEnvironment> read_rank_environment(
   if (environment.is_supervised()) return environment;
   environment.master_host = text_variable(variable, "MASTER_ADDR");
   if (environment.master_host.empty()) {
-    return Error{"MASTER_ADDR is not set; start ranks by trireme train, or by torchrun --no-python"};
+    return Error{
+        "MASTER_ADDR is not set; start ranks by trireme train, or by torchrun --no-python"};
   }
   TRIREME_TRY(int64_t port, number_variable(variable, "MASTER_PORT", UINT16_MAX));
   environment.master_port = static_cast<uint16_t>(port);

@@ -17,7 +17,7 @@ struct RankEnvironment {
   int32_t rank = 0;
   int32_t num_processes = 1;
   // Of `trireme train`:
-  std::string hub;    // host:port; empty under torchrun
+  std::string hub;  // host:port; empty under torchrun
   std::string token;
   // Of torchrun:
   std::string master_host;

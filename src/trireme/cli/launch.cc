@@ -43,6 +43,7 @@ std::string worker_beside_this_program() {
 Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::string>& arguments,
                              const std::string& worker_path) {
   TRIREME_TRY(RunSetup setup, make_run_setup(request));
+  TRIREME_TRY(check_outputs(request));
   SupervisorOptions options;
   options.worker_path = worker_path;
   options.arguments = arguments;

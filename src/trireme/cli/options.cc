@@ -1,5 +1,6 @@
 // The command line. CLI11 reports by exceptions; they end here.
 
+#include <cmath>
 #include <functional>
 
 #include <CLI/CLI.hpp>
@@ -26,7 +27,6 @@ void add_betas(CLI::App& app, OptimizerOptions& optimizer) {
          "AdamW's averaging factors [0.9,0.999]")
       ->delimiter(',')
       ->expected(2)
-      ->check(CLI::Range(0.0, 1.0))
       ->group("Optimizer");
 }
 
@@ -74,8 +74,12 @@ void add_run_options(CLI::App& app, RunRequest& run) {
   app.add_option("MODEL", run.model, "a .pt2 of trireme.export or torch.export.save")->required();
   add_data_options(app, run);
   add_plan_options(app, run.plan);
-  app.add_option("--plan", run.plan.plan_path, "a plan of `trireme plan`, instead of --pp ... --cut")
-      ->group("Plan");
+  CLI::Option* plan =
+      app.add_option("--plan", run.plan.plan_path, "a plan of `trireme plan`, instead of --pp ... --cut")
+          ->group("Plan");
+  for (const char* option : {"--pp", "--dp", "--micro-batches", "--schedule", "--cut"}) {
+    plan->excludes(app.get_option(option));
+  }
   app.add_option("--workers", run.workers,
                  "processes [pp x dp]; 1: all ranks are threads of one process")
       ->check(CLI::PositiveNumber)
@@ -101,13 +105,11 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
   app.add_option("--lr", run.lr, "learning rate")->capture_default_str()->group("Optimizer");
   app.add_option("--momentum", optimizer.momentum, "of SGD")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
       ->group("Optimizer");
   app.add_flag("--nesterov", optimizer.is_nesterov, "Nesterov's momentum")->group("Optimizer");
   add_betas(app, optimizer);
   app.add_option("--eps", optimizer.eps, "of AdamW")->capture_default_str()->group("Optimizer");
   app.add_option("--weight-decay", optimizer.weight_decay, "[0.01 with adamw, 0 with sgd]")
-      ->check(CLI::NonNegativeNumber)
       ->group("Optimizer");
   app.add_option("--no-decay", optimizer.no_decay,
                  "no weight decay where this regular expression is found in a parameter's name: "
@@ -116,7 +118,6 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
   app.add_option("--freeze", run.freeze, "do not train parameters whose name has this: 'wte'")
       ->group("Optimizer");
   app.add_option("--clip-norm", run.clip_norm, "clip the gradient's global L2 norm to this")
-      ->check(CLI::PositiveNumber)
       ->group("Optimizer");
   const std::map<std::string, LearningRateKind> kinds = {
       {"constant", LearningRateKind::kConstant},
@@ -166,8 +167,33 @@ void add_train_options(CLI::App& app, RunRequest& run) {
       ->group("Evaluation");
 }
 
+// The ranges of CLI11 let nan through. Empty: nothing is wrong.
+std::string out_of_range(const RunRequest& run) {
+  const OptimizerOptions& optimizer = run.optimizer;
+  const auto check = [](const char* option, double value, bool is_right, const char* range) {
+    return std::isfinite(value) && is_right
+               ? ""
+               : fmt::format("{} {} must be {}", option, value, range);
+  };
+  const double decay = optimizer.weight_decay.value_or(0);
+  const double clip_norm = run.clip_norm.value_or(1);
+  for (const std::string& wrong :
+       {check("--lr", run.lr, run.lr >= 0, "at least 0"),
+        check("--momentum", optimizer.momentum, optimizer.momentum >= 0, "at least 0"),
+        check("--betas", optimizer.beta1, optimizer.beta1 >= 0 && optimizer.beta1 < 1,
+              "at least 0 and less than 1"),
+        check("--betas", optimizer.beta2, optimizer.beta2 >= 0 && optimizer.beta2 < 1,
+              "at least 0 and less than 1"),
+        check("--eps", optimizer.eps, optimizer.eps >= 0, "at least 0"),
+        check("--weight-decay", decay, decay >= 0, "at least 0"),
+        check("--clip-norm", clip_norm, clip_norm > 0, "greater than 0")}) {
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
 // What CLI11 cannot say about options that belong together. Empty: nothing is wrong.
-std::string contradiction(const RunRequest& run) {
+std::string contradiction(const RunRequest& run, const CLI::App& app) {
   if (run.is_training && !run.steps.has_value() && !run.epochs.has_value()) {
     return "train needs --steps or --epochs";
   }
@@ -176,11 +202,18 @@ std::string contradiction(const RunRequest& run) {
                                 (run.is_training && run.eval_batches.has_value()))) {
     return "--eval-every and --eval-batches need --eval-data";
   }
-  if (run.optimizer.is_nesterov && run.optimizer.momentum == 0) {
+  if (run.optimizer.is_nesterov && run.optimizer.name == "sgd" && run.optimizer.momentum == 0) {
     return "--nesterov needs --momentum greater than 0";
   }
-  if (run.lr < 0) return fmt::format("--lr {} is negative", run.lr);
-  return "";
+  if (!run.is_training) return "";
+  const bool is_sgd = run.optimizer.name == "sgd";
+  for (const char* option : {"--momentum", "--nesterov", "--betas", "--eps"}) {
+    const bool is_of_sgd = std::string_view(option) == "--momentum" || std::string_view(option) == "--nesterov";
+    if (app.count(option) == 0 || is_of_sgd == is_sgd) continue;
+    return fmt::format("{} is for --optimizer {}, not {}", option, is_of_sgd ? "sgd" : "adamw",
+                       run.optimizer.name);
+  }
+  return out_of_range(run);
 }
 
 constexpr const char* kFooter =
@@ -253,7 +286,7 @@ Request parse_request(const std::string& program, const std::vector<std::string>
   if (inspect_app->parsed()) return inspect;
   if (plan_app->parsed()) return plan;
   RunRequest& run = train_app->parsed() ? train : eval;
-  if (const std::string what = contradiction(run); !what.empty()) {
+  if (const std::string what = contradiction(run, train_app->parsed() ? *train_app : *eval_app); !what.empty()) {
     return NothingToDo{.exit_code = 2, .output = fmt::format("{}: {}\n", program, what)};
   }
   return run;

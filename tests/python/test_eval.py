@@ -43,7 +43,7 @@ class Noisy(nn.Module):
         q, k, v = (f(x)[:, None] for f in (self.q, self.k, self.v))
         x = x + F.scaled_dot_product_attention(q, k, v, dropout_p=p)[:, 0]
         x = self.norm(x.transpose(1, 2)).transpose(1, 2)
-        x = F.dropout(torch.tanh(self.fc(x)), 0.1, self.training, inplace=True)
+        x = torch.tanh(F.dropout(self.fc(x), 0.1, self.training, inplace=True))
         x = self.lstm(x)[0]
         x = self.norm2(x.transpose(1, 2)).transpose(1, 2)
         loss = F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten(), ignore_index=-100)

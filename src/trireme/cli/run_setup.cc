@@ -61,7 +61,8 @@ Status check_model(const Graph& graph, const std::string& path, bool is_training
   if (!is_training) return Status();
   const std::vector<bool> gets = gets_gradient(graph);
   if (std::find(gets.begin(), gets.end(), true) == gets.end()) {
-    return Error{fmt::format("{}: the loss reaches no parameter that is trained", path)};
+    return Error{fmt::format("{}: the loss reaches no parameter that is trained; freeze fewer of them",
+                             path)};
   }
   for (const Node& node : graph.nodes) {
     const std::string_view name = base_name(node.op);
@@ -199,6 +200,17 @@ Status prepare_schedules(RunSetup& setup) {
   return Status();
 }
 
+// A plan is for training, and an evaluation follows it as far as it goes.
+Status check_schedule(const std::string& name) {
+  std::string known;
+  for (const ScheduleBuilder& builder : schedule_builders()) {
+    if (!builder.is_training) continue;
+    if (builder.name == name) return Status();
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", builder.name);
+  }
+  return Error{fmt::format("there is no schedule '{}' to train by; known are {}", name, known)};
+}
+
 }  // namespace
 
 std::string RunSetup::describe_rank(int32_t rank) const {
@@ -207,6 +219,7 @@ std::string RunSetup::describe_rank(int32_t rank) const {
 
 Result<Plan> choose_plan(const Graph& graph, const std::string& model, const PlanChoice& choice) {
   if (choice.plan_path.empty()) {
+    TRIREME_TRY(check_schedule(choice.schedule));
     return build_plan(graph, model,
                       {.pp = choice.pp,
                        .dp = choice.dp,
@@ -220,6 +233,9 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
       parse_plan({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (!plan.ok()) return while_doing(choice.plan_path, plan.error());
   if (Status status = verify_plan(plan.value(), graph); !status.ok()) {
+    return while_doing(choice.plan_path, status.error());
+  }
+  if (Status status = check_schedule(plan.value().schedule); !status.ok()) {
     return while_doing(choice.plan_path, status.error());
   }
   return plan;

@@ -35,7 +35,7 @@ class Net(nn.Module):
         self.wte, self.norm = nn.Embedding(9, WIDTH), nn.LayerNorm(WIDTH)
         self.fc, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 9)
         self.unused, self.detached = nn.Linear(3, 2), nn.Parameter(torch.ones(WIDTH))
-        self.half = nn.Parameter(torch.ones(WIDTH))
+        self.gate = nn.Parameter(torch.ones(WIDTH))
 
     @staticmethod
     def rows(generator):
@@ -44,7 +44,7 @@ class Net(nn.Module):
     def forward(self, tokens, targets):
         x = self.norm(self.wte(tokens)) * self.detached.detach()
         with torch.no_grad():
-            gate = torch.sigmoid(self.half * x)
+            gate = torch.sigmoid(self.gate * x)
         x = self.head(torch.tanh(self.fc(x * gate)))
         return nn.functional.cross_entropy(x.flatten(0, 1), targets.flatten())
 
@@ -81,7 +81,7 @@ def test_optimizers_equal_torch(own_model, name, layout):
     model, optimizer = own_model(Net), OPTIMIZERS[name]
     trained = model.train(layout=layout, steps=STEPS, optimizer=optimizer)
     compare(model.expected(steps=STEPS, optimizer=Groups(optimizer)), trained)
-    untouched(model, trained, "unused.weight", "unused.bias", "detached", "half")
+    untouched(model, trained, "unused.weight", "unused.bias", "detached", "gate")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -196,6 +196,7 @@ def bfloat16_loop(model, make, batch, steps, micro_batches):
         for name, parameter in module.named_parameters():
             parameter.grad = (sums[name] / total).to(parameter.dtype)
         optimizer.step()
+        module.zero_grad()
         losses.append(weighted / total)
     return losses, module.state_dict()
 

@@ -37,6 +37,8 @@ class Sgd : public Optimizer {
   // The fused kernel of torch 2.13 for CPUs changes no 16-bit parameter but its last few elements.
   // This is torch.optim.SGD with fused=False, operator for operator.
   void step_reduced(size_t g, const std::vector<at::Tensor>& gradients, double lr) {
+    // As a tensor: mul_(Scalar) of ATen would round the factor to 16 bits first.
+    const at::Tensor factor = at::scalar_tensor(options_.momentum, at::kDouble);
     for (size_t i = 0; i < gradients.size(); ++i) {
       at::Tensor parameter = groups_[g].parameters[i];
       at::Tensor change = gradients[i];
@@ -46,7 +48,7 @@ class Sgd : public Optimizer {
         if (is_first_step_) {
           momentum.copy_(change);
         } else {
-          momentum.mul_(options_.momentum).add_(change);
+          momentum.mul_(factor).add_(change);
         }
         change = options_.is_nesterov ? change.add(momentum, options_.momentum) : momentum;
       }

@@ -144,11 +144,8 @@ def compare_states(
 
 
 def is_bitwise_equal(a: Trained, b: Trained) -> bool:
-    return (
-        a.losses == b.losses
-        and a.state.keys() == b.state.keys()
-        and all(torch.equal(a.state[name], b.state[name]) for name in a.state)
-    )
+    is_same_curve = a.losses == b.losses and a.state.keys() == b.state.keys()
+    return is_same_curve and all(torch.equal(a.state[name], b.state[name]) for name in a.state)
 
 
 def normal(generator: torch.Generator, *sizes: int) -> torch.Tensor:

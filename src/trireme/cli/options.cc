@@ -1,6 +1,10 @@
 // The command line. CLI11 reports by exceptions; they end here.
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -15,6 +19,24 @@
 namespace trireme {
 namespace {
 
+// CLI11's own ranges print the limits of a double.
+CLI::Validator whole_number(int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) {
+  return CLI::Validator(
+      [least, most](std::string& text) -> std::string {
+        int64_t value = 0;
+        const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool is_number = code == std::errc() && end == text.data() + text.size();
+        if (is_number && value >= least && value <= most) return "";
+        return fmt::format("{} is not a whole number of at least {}{}", text, least,
+                           is_number && value > most ? fmt::format(" and at most {}", most) : "");
+      },
+      "");
+}
+
+CLI::Validator positive() { return whole_number(1); }
+// Of what is counted in 32 bits.
+CLI::Validator positive_count() { return whole_number(1, std::numeric_limits<int32_t>::max()); }
+
 // Turns "0.9,0.999" into two numbers.
 void add_betas(CLI::App& app, OptimizerOptions& optimizer) {
   app.add_option_function<std::vector<double>>(
@@ -26,7 +48,6 @@ void add_betas(CLI::App& app, OptimizerOptions& optimizer) {
          "AdamW's averaging factors [0.9,0.999]")
       ->delimiter(',')
       ->expected(2)
-      ->check(CLI::Range(0.0, 1.0))
       ->group("Optimizer");
 }
 
@@ -40,11 +61,16 @@ std::string schedule_names() {
 }
 
 void add_plan_options(CLI::App& app, PlanChoice& plan) {
-  app.add_option("--pp", plan.pp, "pipeline stages")->capture_default_str()->group("Plan");
+  app.add_option("--pp", plan.pp, "pipeline stages")
+      ->capture_default_str()
+      ->check(positive_count())
+      ->group("Plan");
   app.add_option("--dp", plan.dp, "replicas (data parallelism)")
       ->capture_default_str()
+      ->check(positive_count())
       ->group("Plan");
   app.add_option("--micro-batches", plan.micro_batches, "micro-batches a replica and step [pp]")
+      ->check(positive_count())
       ->group("Plan");
   app.add_option("--schedule", plan.schedule, "pipeline schedule: " + schedule_names())
       ->capture_default_str()
@@ -63,10 +89,10 @@ void add_data_options(CLI::App& app, RunRequest& run) {
       ->group("Data");
   app.add_option("--batch", run.batch, "samples a step, over all replicas")
       ->required()
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->group("Data");
   app.add_option("--seq-len", run.seq_len, "length of a sample of bytes: or tokens:")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->group("Data");
 }
 
@@ -78,13 +104,16 @@ void add_run_options(CLI::App& app, RunRequest& run) {
       ->group("Plan");
   app.add_option("--workers", run.workers,
                  "processes [pp x dp]; 1: all ranks are threads of one process")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_count())
       ->group("Run");
   app.add_option("--threads", run.threads, "compute threads a rank")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber)
+      ->check(positive_count())
       ->group("Run");
-  app.add_option("--seed", run.seed, "of shuffling and dropout")->capture_default_str()->group("Run");
+  app.add_option("--seed", run.seed, "of shuffling and dropout")
+      ->capture_default_str()
+      ->check(whole_number(0))
+      ->group("Run");
   app.add_option("--init", run.init, "start from the weights of this safetensors file")
       ->group("Run");
   app.add_option("--metrics", run.metrics, "write JSON lines here")->group("Run");
@@ -101,13 +130,11 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
   app.add_option("--lr", run.lr, "learning rate")->capture_default_str()->group("Optimizer");
   app.add_option("--momentum", optimizer.momentum, "of SGD")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
       ->group("Optimizer");
   app.add_flag("--nesterov", optimizer.is_nesterov, "Nesterov's momentum")->group("Optimizer");
   add_betas(app, optimizer);
   app.add_option("--eps", optimizer.eps, "of AdamW")->capture_default_str()->group("Optimizer");
   app.add_option("--weight-decay", optimizer.weight_decay, "[0.01 with adamw, 0 with sgd]")
-      ->check(CLI::NonNegativeNumber)
       ->group("Optimizer");
   app.add_option("--no-decay", optimizer.no_decay,
                  "no weight decay where this regular expression is found in a parameter's name: "
@@ -116,31 +143,30 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
   app.add_option("--freeze", run.freeze, "do not train parameters whose name has this: 'wte'")
       ->group("Optimizer");
   app.add_option("--clip-norm", run.clip_norm, "clip the gradient's global L2 norm to this")
-      ->check(CLI::PositiveNumber)
       ->group("Optimizer");
-  const std::map<std::string, LearningRateKind> kinds = {
+  static const std::map<std::string, LearningRateKind> kinds = {
       {"constant", LearningRateKind::kConstant},
       {"linear", LearningRateKind::kLinear},
       {"cosine", LearningRateKind::kCosine}};
   app.add_option_function<std::string>(
-         "--lr-schedule",
-         [&run, kinds](const std::string& name) { run.lr_schedule = kinds.at(name); },
-         "constant, linear or cosine. Step t of T (from 1), W warm-up steps: t <= W: lr t/W; then "
-         "with u = (t-W)/(T-W+1): lr, lr (1-u), lr (1+cos(pi u))/2 [constant]")
+         "--lr-schedule", [&run](const std::string& name) { run.lr_schedule = kinds.at(name); },
+         "constant, linear or cosine. Step t of T (from 1), W warm-up steps: t <= W: "
+         "lr t/W; then with u = (t-W)/(T-W+1): lr, lr (1-u), lr (1+cos(pi u))/2")
       ->check(CLI::IsMember({"constant", "linear", "cosine"}))
+      ->default_str("constant")
       ->group("Optimizer");
   app.add_option("--warmup-steps", run.warmup_steps, "W of --lr-schedule")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->group("Optimizer");
 }
 
 void add_train_options(CLI::App& app, RunRequest& run) {
   auto* steps = app.add_option("--steps", run.steps, "optimizer steps")
-                    ->check(CLI::PositiveNumber)
+                    ->check(positive())
                     ->group("Data");
   app.add_option("--epochs", run.epochs, "passes over the data, instead of --steps")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->excludes(steps)
       ->group("Data");
   app.add_flag_function("--no-shuffle", [&run](int64_t) { run.shuffles = false; },
@@ -152,7 +178,7 @@ void add_train_options(CLI::App& app, RunRequest& run) {
   app.add_option("--save", run.save, "write the weights to this safetensors file at the end")
       ->group("Run");
   app.add_option("--save-every", run.save_every, "and every K steps")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->group("Run");
   app.add_option("--grad-norms", run.grad_norms,
                  "write the L2 norm of each parameter's gradient of the last step to this JSON file")
@@ -160,15 +186,44 @@ void add_train_options(CLI::App& app, RunRequest& run) {
   app.add_option("--eval-data", run.eval_data, "evaluate on this data, given like --data")
       ->group("Evaluation");
   app.add_option("--eval-every", run.eval_every, "every K steps [at the end only]")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->group("Evaluation");
   app.add_option("--eval-batches", run.eval_batches, "batches an evaluation [all]")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->group("Evaluation");
 }
 
+// The ranges of CLI11 let nan through. Empty: nothing is wrong.
+std::string out_of_range(const RunRequest& run) {
+  const OptimizerOptions& optimizer = run.optimizer;
+  const auto check = [](const char* option, double value, bool is_right, const char* range) {
+    if (is_right && std::isfinite(value)) return std::string();
+    return fmt::format("{} {} must be {}{}", option, value, range, is_right ? " and finite" : "");
+  };
+  const double decay = optimizer.weight_decay.value_or(0);
+  const double clip_norm = run.clip_norm.value_or(1);
+  for (const std::string& wrong :
+       {check("--lr", run.lr, run.lr >= 0, "at least 0"),
+        check("--momentum", optimizer.momentum, optimizer.momentum >= 0, "at least 0"),
+        check("--betas", optimizer.beta1, optimizer.beta1 >= 0 && optimizer.beta1 < 1,
+              "at least 0 and less than 1"),
+        check("--betas", optimizer.beta2, optimizer.beta2 >= 0 && optimizer.beta2 < 1,
+              "at least 0 and less than 1"),
+        check("--eps", optimizer.eps, optimizer.eps >= 0, "at least 0"),
+        check("--weight-decay", decay, decay >= 0, "at least 0"),
+        check("--clip-norm", clip_norm, clip_norm > 0, "greater than 0")}) {
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
 // What CLI11 cannot say about options that belong together. Empty: nothing is wrong.
-std::string contradiction(const RunRequest& run) {
+std::string contradiction(const RunRequest& run, const CLI::App& app) {
+  for (const char* option : {"--pp", "--dp", "--micro-batches", "--schedule", "--cut"}) {
+    if (run.plan.plan_path.empty() || app.count(option) == 0) continue;
+    return fmt::format("--plan {} already says what {} says; leave one of them out",
+                       run.plan.plan_path, option);
+  }
   if (run.is_training && !run.steps.has_value() && !run.epochs.has_value()) {
     return "train needs --steps or --epochs";
   }
@@ -177,11 +232,39 @@ std::string contradiction(const RunRequest& run) {
                                 (run.is_training && run.eval_batches.has_value()))) {
     return "--eval-every and --eval-batches need --eval-data";
   }
-  if (run.optimizer.is_nesterov && run.optimizer.momentum == 0) {
+  if (run.optimizer.is_nesterov && run.optimizer.name == "sgd" && run.optimizer.momentum == 0) {
     return "--nesterov needs --momentum greater than 0";
   }
-  if (run.lr < 0) return fmt::format("--lr {} is negative", run.lr);
-  return "";
+  if (!run.is_training) return "";
+  const bool is_sgd = run.optimizer.name == "sgd";
+  for (const char* option : {"--momentum", "--nesterov", "--betas", "--eps"}) {
+    const bool is_of_sgd = std::string_view(option) == "--momentum" || std::string_view(option) == "--nesterov";
+    if (app.count(option) == 0 || is_of_sgd == is_sgd) continue;
+    return fmt::format("{} is for --optimizer {}, not {}", option, is_of_sgd ? "sgd" : "adamw",
+                       run.optimizer.name);
+  }
+  return out_of_range(run);
+}
+
+// Empty: the first argument is a command, or an option of the program itself.
+std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  std::string known;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!arguments.empty() && command->get_name() == arguments[0]) return "";
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  if (arguments.empty()) return fmt::format("give a command: {}", known);
+  if (arguments[0].starts_with("-")) return "";
+  return fmt::format("there is no command {}; known are {}", arguments[0], known);
+}
+
+// What CLI11 found no place for, which it names in reverse.
+std::string first_extra(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  for (const std::string& argument : arguments) {
+    if (std::find(extras.begin(), extras.end(), argument) != extras.end()) return argument;
+  }
+  return extras.empty() ? "" : extras[0];
 }
 
 constexpr const char* kFooter =
@@ -233,10 +316,14 @@ Request parse_request(const std::string& program, const std::vector<std::string>
   CLI::App* eval_app = app.add_subcommand("eval", "the mean loss of a model on data");
   add_run_options(*eval_app, eval);
   eval_app->add_option("--eval-batches", eval.eval_batches, "batches to evaluate [all]")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->group("Data");
   eval_app->footer(kFooter);
 
+  if (const std::string what = unknown_command(app, arguments); !what.empty()) {
+    return NothingToDo{.exit_code = 2,
+                       .output = fmt::format("{}: {}; see {} --help\n", program, what, program)};
+  }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     app.parse(reversed);
@@ -246,6 +333,11 @@ Request parse_request(const std::string& program, const std::vector<std::string>
     std::ostringstream error;
     app.exit(success, out, error);
     return NothingToDo{.exit_code = 0, .output = out.str()};
+  } catch (const CLI::ExtrasError&) {
+    return NothingToDo{.exit_code = 2,
+                       .output = fmt::format("{}: {} does not take {}; see {} {} --help\n", program,
+                                             arguments[0], first_extra(app, arguments), program,
+                                             arguments[0])};
   } catch (const CLI::ParseError& error) {
     return NothingToDo{.exit_code = 2,
                        .output = fmt::format("{}: {}; see {} --help\n", program, error.what(),
@@ -254,7 +346,7 @@ Request parse_request(const std::string& program, const std::vector<std::string>
   if (inspect_app->parsed()) return inspect;
   if (plan_app->parsed()) return plan;
   RunRequest& run = train_app->parsed() ? train : eval;
-  if (const std::string what = contradiction(run); !what.empty()) {
+  if (const std::string what = contradiction(run, train_app->parsed() ? *train_app : *eval_app); !what.empty()) {
     return NothingToDo{.exit_code = 2, .output = fmt::format("{}: {}\n", program, what)};
   }
   return run;

@@ -45,22 +45,52 @@ TEST(Options, ReadsListsAndPairs) {
   EXPECT_FALSE(run.shuffles);
 }
 
+// `trireme train` with what it needs, and these options.
+std::string train_refusal(const std::vector<std::string>& options) {
+  std::vector<std::string> arguments = {"train", "m.pt2", "--data", "bytes:x",
+                                        "--batch", "8", "--steps", "1"};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return refusal(arguments);
+}
+
 TEST(Options, RefusesWhatContradictsItself) {
   EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8"}),
             "trireme: train needs --steps or --epochs\n");
-  EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "1",
-                     "--save-every", "2"}),
-            "trireme: --save-every needs --save\n");
-  EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "1",
-                     "--eval-every", "2"}),
+  EXPECT_EQ(train_refusal({"--save-every", "2"}), "trireme: --save-every needs --save\n");
+  EXPECT_EQ(train_refusal({"--eval-every", "2"}),
             "trireme: --eval-every and --eval-batches need --eval-data\n");
-  EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "1",
-                     "--nesterov"}),
+  EXPECT_EQ(train_refusal({"--optimizer", "sgd", "--nesterov"}),
             "trireme: --nesterov needs --momentum greater than 0\n");
-  EXPECT_EQ(refusal({"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "1", "--lr",
-                     "-1"}),
-            "trireme: --lr -1 is negative\n");
-  EXPECT_EQ(refusal({"trian"}).substr(0, 9), "trireme: ");
+  EXPECT_EQ(train_refusal({"--momentum", "0.9"}),
+            "trireme: --momentum is for --optimizer sgd, not adamw\n");
+  EXPECT_EQ(train_refusal({"--nesterov"}), "trireme: --nesterov is for --optimizer sgd, not adamw\n");
+  EXPECT_EQ(train_refusal({"--optimizer", "sgd", "--betas", "0.9,0.99"}),
+            "trireme: --betas is for --optimizer adamw, not sgd\n");
+  EXPECT_EQ(train_refusal({"--optimizer", "sgd", "--eps", "1e-6"}),
+            "trireme: --eps is for --optimizer adamw, not sgd\n");
+  EXPECT_EQ(train_refusal({"--plan", "p.yaml", "--pp", "2"}),
+            "trireme: --plan p.yaml already says what --pp says; leave one of them out\n");
+  EXPECT_EQ(refusal({"trian"}),
+            "trireme: there is no command trian; known are inspect, plan, train, eval; see trireme "
+            "--help\n");
+}
+
+TEST(Options, RefusesNumbersThatDoNotTrain) {
+  EXPECT_EQ(train_refusal({"--lr", "-1"}), "trireme: --lr -1 must be at least 0\n");
+  EXPECT_EQ(train_refusal({"--lr", "nan"}), "trireme: --lr nan must be at least 0\n");
+  EXPECT_EQ(train_refusal({"--lr", "inf"}), "trireme: --lr inf must be at least 0 and finite\n");
+  EXPECT_EQ(train_refusal({"--optimizer", "sgd", "--momentum", "-0.5"}),
+            "trireme: --momentum -0.5 must be at least 0\n");
+  EXPECT_EQ(train_refusal({"--betas", "1,0.9"}),
+            "trireme: --betas 1 must be at least 0 and less than 1\n");
+  EXPECT_EQ(train_refusal({"--betas", "0.9,1"}),
+            "trireme: --betas 1 must be at least 0 and less than 1\n");
+  EXPECT_EQ(train_refusal({"--eps", "-1"}), "trireme: --eps -1 must be at least 0\n");
+  EXPECT_EQ(train_refusal({"--weight-decay", "-1"}),
+            "trireme: --weight-decay -1 must be at least 0\n");
+  EXPECT_EQ(train_refusal({"--clip-norm", "0"}), "trireme: --clip-norm 0 must be greater than 0\n");
+  EXPECT_EQ(train_refusal({"--clip-norm", "nan"}),
+            "trireme: --clip-norm nan must be greater than 0\n");
 }
 
 TEST(Options, HelpGoesToStdoutWithExamples) {

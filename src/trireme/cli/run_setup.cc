@@ -1,8 +1,15 @@
 #include "trireme/cli/run_setup.h"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include <unistd.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/data/model_inputs.h"
 #include "trireme/graph/name_pattern.h"
@@ -13,19 +20,30 @@
 namespace trireme {
 namespace {
 
-Status freeze(Graph& graph, const std::string& expression) {
-  if (expression.empty()) return Status();
-  TRIREME_TRY(NamePattern pattern, NamePattern::make(expression));
-  bool is_found = false;
-  for (GraphInput& input : graph.inputs) {
-    if (input.kind != GraphInput::Kind::kParameter || !pattern.matches_any(input.names)) continue;
-    input.requires_grad = false;
-    is_found = true;
+// The parameters, as indices into Graph::inputs, whose name `option` selects; none when it is not
+// given. Error: an expression that is malformed, or found nowhere.
+Result<std::vector<size_t>> select_parameters(const Graph& graph, const char* option,
+                                              const std::string& expression) {
+  std::vector<size_t> selected;
+  if (expression.empty()) return selected;
+  Result<NamePattern> pattern = NamePattern::make(expression);
+  if (!pattern.ok()) return while_doing(option, pattern.error());
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const GraphInput& input = graph.inputs[i];
+    if (input.kind == GraphInput::Kind::kParameter && pattern.value().matches_any(input.names)) {
+      selected.push_back(i);
+    }
   }
-  if (is_found) return Status();
-  return Error{fmt::format("--freeze '{}' is found in no parameter's name; trireme inspect lists "
-                           "the parameters",
-                           expression)};
+  if (!selected.empty()) return selected;
+  return Error{fmt::format("{} '{}' is found in no parameter's name; trireme inspect lists the "
+                           "parameters",
+                           option, expression)};
+}
+
+Status freeze(Graph& graph, const std::string& expression) {
+  TRIREME_TRY(std::vector<size_t> selected, select_parameters(graph, "--freeze", expression));
+  for (const size_t i : selected) graph.inputs[i].requires_grad = false;
+  return Status();
 }
 
 Status check_model(const Graph& graph, const std::string& path, bool is_training) {
@@ -43,7 +61,8 @@ Status check_model(const Graph& graph, const std::string& path, bool is_training
   if (!is_training) return Status();
   const std::vector<bool> gets = gets_gradient(graph);
   if (std::find(gets.begin(), gets.end(), true) == gets.end()) {
-    return Error{fmt::format("{}: the loss reaches no parameter that is trained", path)};
+    return Error{fmt::format("{}: the loss reaches no parameter that is trained; freeze fewer of them",
+                             path)};
   }
   for (const Node& node : graph.nodes) {
     const std::string_view name = base_name(node.op);
@@ -110,17 +129,54 @@ Status prepare_data(RunSetup& setup) {
   return Status();
 }
 
-// Refuses before any rank starts what a rank would refuse.
-Status check_initial(const RunSetup& setup) {
-  if (!setup.initial.has_value()) return Status();
+std::string type_text(DType dtype, const std::vector<int64_t>& sizes) {
+  return fmt::format("{}[{}]", dtype_info(dtype).name, fmt::join(sizes, ", "));
+}
+
+// The file has one of the input's names at least, and all that it has are one tensor that fits.
+Status check_initial_tensor(const SafetensorsFile& file, const GraphInput& input,
+                            const StoredTensor& stored) {
+  const std::string* first_name = nullptr;
+  std::span<const std::byte> first;
+  for (const std::string& name : input.names) {
+    const auto found = file.tensors().find(name);
+    if (found == file.tensors().end()) continue;
+    const TensorView& view = found->second;
+    if (view.dtype != stored.dtype || view.sizes != stored.sizes) {
+      return Error{fmt::format("--init {}: {} is {}, but the model has {}", file.path(), name,
+                               type_text(view.dtype, view.sizes),
+                               type_text(stored.dtype, stored.sizes))};
+    }
+    if (first_name == nullptr) {
+      first_name = &name;
+      first = view.bytes;
+    } else if (!std::ranges::equal(first, view.bytes)) {
+      return Error{fmt::format("--init {}: {} and {} are one tied parameter of the model, but differ "
+                               "in the file",
+                               file.path(), *first_name, name)};
+    }
+  }
+  if (first_name != nullptr) return Status();
+  return Error{fmt::format("--init {}: the file has no tensor {}", file.path(), input.names[0])};
+}
+
+// Every parameter and buffer has values; refuses before any rank starts what a rank would refuse.
+Status check_weights(const RunSetup& setup) {
   for (const GraphInput& input : setup.graph.inputs) {
+    if (input.kind == GraphInput::Kind::kUser) continue;
+    const StoredTensor* stored = setup.archive->find_tensor(input.names[0]);
+    TRIREME_CHECK(stored != nullptr, "a graph input without a place");
     const bool is_saved = input.kind == GraphInput::Kind::kParameter ||
                           (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
-    const auto has = [&](const std::string& name) {
-      return setup.initial->tensors().contains(name);
-    };
-    if (is_saved && std::none_of(input.names.begin(), input.names.end(), has)) {
-      return Error{fmt::format("{} has no tensor {}", setup.initial->path(), input.names[0])};
+    if (is_saved && setup.initial.has_value()) {
+      TRIREME_TRY(check_initial_tensor(*setup.initial, input, *stored));
+      continue;
+    }
+    const Result<uint64_t> size = setup.archive->zip().size(stored->record);
+    const bool is_absent = size.ok() && size.value() == 0;
+    if (is_absent && tensor_bytes(stored->sizes, stored->dtype) != 0u) {
+      return Error{fmt::format("{} holds no values of {}; give them with --init",
+                               setup.request.model, input.names[0])};
     }
   }
   return Status();
@@ -133,12 +189,26 @@ Status prepare_schedules(RunSetup& setup) {
     if (gets[tied.input]) setup.schedule.tied_groups.push_back(tied.stages);
   }
   for (const Stage& stage : setup.partition.stages) {
-    TRIREME_TRY(int32_t count, num_reductions(setup.graph, stage, setup.plan.dp));
+    int32_t count = 0;  // an evaluation reduces nothing
+    if (setup.request.is_training) {
+      TRIREME_TRY(count, num_reductions(setup.graph, stage, setup.plan.dp));
+    }
     setup.schedule.num_buckets.push_back(count);
   }
   const std::vector<int32_t> full(setup.plan.dp, setup.plan.micro_batches);
   TRIREME_TRY(Schedule schedule, step_schedule(setup, true, full, NormExchange::kNone));
   return Status();
+}
+
+// A plan is for training, and an evaluation follows it as far as it goes.
+Status check_schedule(const std::string& name) {
+  std::string known;
+  for (const ScheduleBuilder& builder : schedule_builders()) {
+    if (!builder.is_training) continue;
+    if (builder.name == name) return Status();
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", builder.name);
+  }
+  return Error{fmt::format("there is no schedule '{}' to train by; known are {}", name, known)};
 }
 
 }  // namespace
@@ -149,6 +219,7 @@ std::string RunSetup::describe_rank(int32_t rank) const {
 
 Result<Plan> choose_plan(const Graph& graph, const std::string& model, const PlanChoice& choice) {
   if (choice.plan_path.empty()) {
+    TRIREME_TRY(check_schedule(choice.schedule));
     return build_plan(graph, model,
                       {.pp = choice.pp,
                        .dp = choice.dp,
@@ -164,6 +235,9 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
   if (Status status = verify_plan(plan.value(), graph); !status.ok()) {
     return while_doing(choice.plan_path, status.error());
   }
+  if (Status status = check_schedule(plan.value().schedule); !status.ok()) {
+    return while_doing(choice.plan_path, status.error());
+  }
   return plan;
 }
 
@@ -176,6 +250,25 @@ Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
   return build_schedule(setup.plan.schedule, options);
 }
 
+Status check_outputs(const RunRequest& request) {
+  const std::array<std::pair<const char*, const std::string*>, 3> outputs = {
+      {{"--save", &request.save}, {"--metrics", &request.metrics}, {"--grad-norms", &request.grad_norms}}};
+  for (const auto& [option, path] : outputs) {
+    if (path->empty()) continue;
+    std::error_code ignored;
+    if (std::filesystem::is_directory(*path, ignored)) {
+      return Error{fmt::format("{} {} is a directory; give the name of a file", option, *path)};
+    }
+    const size_t slash = path->rfind('/');
+    const std::string parent = slash == std::string::npos ? "." : path->substr(0, slash + 1);
+    // Weights are written beside the old ones and renamed; the others in place.
+    const bool is_in_place = path != &request.save && std::filesystem::exists(*path, ignored);
+    if (access(is_in_place ? path->c_str() : parent.c_str(), W_OK) == 0) continue;
+    return Error{fmt::format("{} {} cannot be written: {}", option, *path, std::strerror(errno))};
+  }
+  return Status();
+}
+
 Result<RunSetup> make_run_setup(const RunRequest& request) {
   RunSetup setup;
   setup.request = request;
@@ -184,13 +277,14 @@ Result<RunSetup> make_run_setup(const RunRequest& request) {
   setup.graph = setup.archive->graph();
   TRIREME_TRY(freeze(setup.graph, request.freeze));
   TRIREME_TRY(check_model(setup.graph, request.model, request.is_training));
+  TRIREME_TRY(select_parameters(setup.graph, "--no-decay", request.optimizer.no_decay));
   TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.model, request.plan));
   TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));
   TRIREME_TRY(check_workers(request, setup.num_ranks()));
   if (!request.init.empty()) {
     TRIREME_TRY(setup.initial, SafetensorsFile::open(request.init));
   }
-  TRIREME_TRY(check_initial(setup));
+  TRIREME_TRY(check_weights(setup));
   TRIREME_TRY(prepare_data(setup));
   TRIREME_TRY(prepare_schedules(setup));
   setup.learning_rate = {.kind = request.lr_schedule,

@@ -186,9 +186,10 @@ std::vector<bool> carries_gradient(const Graph& graph) {
   const std::vector<ValueId> roots = alias_roots(graph);
   std::vector<bool> carries(graph.values.size(), false);
   for (const GraphInput& input : graph.inputs) carries[input.value.value] = input.requires_grad;
-  constexpr std::array<std::string_view, 8> kStops = {"detach",    "detach_",    "zeros_like",
-                                                      "ones_like", "empty_like", "full_like",
-                                                      "new_zeros", "new_ones"};
+  // They read a tensor for its shape, or on purpose without its gradient.
+  constexpr std::array<std::string_view, 13> kStops = {
+      "detach",   "detach_",   "zeros_like", "ones_like", "empty_like",  "full_like",   "new_zeros",
+      "new_ones", "new_empty", "new_full",   "rand_like", "randn_like", "randint_like"};
   for (const Node& node : graph.nodes) {
     if (!is_grad_enabled(graph, node.region)) continue;
     if (std::find(kStops.begin(), kStops.end(), base_name(node.op)) != kStops.end()) continue;

@@ -74,7 +74,7 @@ void remove_dead_code(Graph& graph) {
     is_memory_live[roots[id.value].value] = true;
   };
   for (const GraphInput& input : graph.inputs) {
-    if (input.kind == GraphInput::Kind::kBuffer) is_memory_live[roots[input.value.value].value] = true;
+    if (input.kind != GraphInput::Kind::kUser) is_memory_live[roots[input.value.value].value] = true;
   }
   read(graph.loss);
   if (const auto* items = std::get_if<ValueId>(&graph.items)) read(*items);

@@ -1,6 +1,7 @@
 #include "trireme/plan/gradients.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -71,6 +72,10 @@ std::vector<GradientBucket> gradient_buckets(const Graph& graph, const Stage& st
 
 namespace {
 
+bool is_buffer(const GraphInput& input) {
+  return input.kind == GraphInput::Kind::kBuffer || input.kind == GraphInput::Kind::kConstant;
+}
+
 int32_t input_of(const Graph& graph, ValueId id) {
   for (int32_t i = 0; i < static_cast<int32_t>(graph.inputs.size()); ++i) {
     if (graph.inputs[i].value == id) return i;
@@ -88,6 +93,24 @@ double momentum_of(const Node& node) {
 
 }  // namespace
 
+std::vector<int32_t> changed_buffers(const Graph& graph, const Stage& stage) {
+  const std::vector<ValueId> roots = alias_roots(graph);
+  std::set<int32_t> memory;
+  for (NodeId id : stage.nodes) {
+    for (ValueId written : written_values(graph.nodes[id.value])) {
+      memory.insert(roots[written.value].value);
+    }
+  }
+  std::vector<int32_t> changed;
+  for (const int32_t input : stage.inputs) {
+    if (is_buffer(graph.inputs[input]) &&
+        memory.contains(roots[graph.inputs[input].value.value].value)) {
+      changed.push_back(input);
+    }
+  }
+  return changed;
+}
+
 Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph, const Stage& stage,
                                                  int32_t dp) {
   const std::vector<ValueId> roots = alias_roots(graph);
@@ -97,9 +120,8 @@ Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph, const Stage
     for (ValueId written : written_values(node)) {
       int32_t input = -1;
       for (int32_t i = 0; i < static_cast<int32_t>(graph.inputs.size()); ++i) {
-        const bool is_buffer = graph.inputs[i].kind == GraphInput::Kind::kBuffer ||
-                               graph.inputs[i].kind == GraphInput::Kind::kConstant;
-        if (is_buffer && roots[graph.inputs[i].value.value] == roots[written.value]) input = i;
+        const bool is_kept = graph.inputs[i].kind != GraphInput::Kind::kUser;
+        if (is_kept && roots[graph.inputs[i].value.value] == roots[written.value]) input = i;
       }
       if (input < 0) continue;
       const bool is_direct = input_of(graph, written) == input;
@@ -116,8 +138,8 @@ Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph, const Stage
         continue;  // a module that runs twice counts twice
       } else if (dp > 1) {
         return Error{fmt::format(
-            "the forward pass changes buffer '{}' by {}, which replicas cannot combine; use --dp 1",
-            name, node.op)};
+            "the forward pass changes {} '{}' by {}, which replicas cannot combine; use --dp 1",
+            is_buffer(graph.inputs[input]) ? "buffer" : "parameter", name, node.op)};
       }
     }
   }

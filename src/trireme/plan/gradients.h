@@ -28,6 +28,9 @@ struct GradientBucket {
 [[nodiscard]] std::vector<GradientBucket> gradient_buckets(const Graph& graph, const Stage& stage,
                                                            int64_t bucket_bytes = 25'000'000);
 
+// The buffers that the forward pass of a stage changes, as indices into Graph::inputs, ascending.
+[[nodiscard]] std::vector<int32_t> changed_buffers(const Graph& graph, const Stage& stage);
+
 // A moving average that batch_norm keeps in a buffer: x <- (1 - momentum) x + momentum s at every
 // micro-batch; or, with momentum 0, a count that grows by a fixed number.
 struct MovingBuffer {
@@ -36,8 +39,8 @@ struct MovingBuffer {
   bool is_count = false;
 };
 
-// The buffers that the forward pass of a stage changes. Error: a buffer changed in a way that
-// replicas cannot combine, by name; only raised when `dp` > 1.
+// The moving averages and counts of a stage. Error: a buffer, or a parameter, that the forward pass
+// changes in a way that replicas cannot combine, by name; only raised when `dp` > 1.
 [[nodiscard]] Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph,
                                                                const Stage& stage, int32_t dp);
 

@@ -55,8 +55,9 @@ Result<int32_t> find_module(const Graph& graph, const CutAnalysis& cuts, const s
 Result<std::vector<int32_t>> cuts_by_name(const Graph& graph, const CutAnalysis& cuts,
                                           const PlanOptions& options) {
   if (static_cast<int32_t>(options.cut_modules.size()) != options.pp - 1) {
-    return Error{fmt::format("--cut names {} modules, but {} stages need {}",
-                             options.cut_modules.size(), options.pp, options.pp - 1)};
+    return Error{fmt::format("--cut names {} {}, but --pp {} needs {}", options.cut_modules.size(),
+                             options.cut_modules.size() == 1 ? "module" : "modules", options.pp,
+                             options.pp - 1)};
   }
   std::vector<int32_t> positions;
   for (const std::string& name : options.cut_modules) {

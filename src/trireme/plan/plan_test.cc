@@ -72,7 +72,7 @@ TEST(Plan, RefusesWhatCannotBeCut) {
   EXPECT_EQ(message({.pp = 2, .cut_modules = {"embed"}}),
             "the model cannot be cut before module 'embed': nothing comes before it");
   EXPECT_EQ(message({.pp = 3, .cut_modules = {"head"}}),
-            "--cut names 1 modules, but 3 stages need 2");
+            "--cut names 1 module, but --pp 3 needs 2");
   EXPECT_EQ(message({.pp = 3, .cut_modules = {"head", "block.1"}}),
             "--cut names 'block.1' after a module that runs later");
   EXPECT_EQ(message({.pp = 20}),

@@ -62,6 +62,16 @@ Result<Plan> parse_plan(std::string_view text) {
     if (!root.IsMap() || root["format"].as<std::string>("") != "trireme-plan-1") {
       return Error{"it is not a plan of trireme plan (format: trireme-plan-1 is missing)"};
     }
+    for (const char* key : {"num_nodes", "pp", "dp", "micro_batches", "schedule", "stages"}) {
+      if (!root[key]) return Error{fmt::format("it has no '{}'; make the plan again", key)};
+    }
+    size_t index = 0;
+    for (const YAML::Node& stage : root["stages"]) {
+      if (!stage.IsMap() || !stage["first_node"]) {
+        return Error{fmt::format("stage {} has no 'first_node'; make the plan again", index)};
+      }
+      ++index;
+    }
     Plan plan;
     plan.model = root["model"].as<std::string>("");
     plan.num_nodes = root["num_nodes"].as<int64_t>();
@@ -71,6 +81,9 @@ Result<Plan> parse_plan(std::string_view text) {
     plan.schedule = root["schedule"].as<std::string>();
     for (const YAML::Node& stage : root["stages"]) plan.stages.push_back(read_stage(stage));
     return plan;
+  } catch (const YAML::BadConversion& exception) {
+    return Error{fmt::format("line {}: the value is of another kind than trireme plan writes",
+                             exception.mark.line + 1)};
   } catch (const YAML::Exception& exception) {
     return Error{fmt::format("line {}: {}", exception.mark.line + 1, exception.msg)};
   }

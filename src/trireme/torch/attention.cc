@@ -30,7 +30,7 @@ at::Tensor attention_with_dropout(const at::Tensor& q, const at::Tensor& k, cons
                  ? scores.masked_fill(mask->logical_not(), minus_infinity)
                  : scores + *mask;
   }
-  const at::Tensor weights = counter_dropout(at::softmax(scores, -1), options.dropout_p, key);
+  const at::Tensor weights = counter_dropout(at::_safe_softmax(scores, -1), options.dropout_p, key);
   return at::matmul(weights, values);
 }
 

@@ -21,6 +21,7 @@ struct Interpreter::Step {
   NodeId node;
   // A random node runs by our own counter-based kernel: no call then.
   std::optional<OperatorCall> call;
+  bool normalizes_batch = false;  // a batch_norm by the statistics of the micro-batch
   std::vector<ValueId> dropped;  // values whose last use this is
 };
 
@@ -62,6 +63,8 @@ DropoutKey dropout_key(const Graph& graph, NodeId node, ValueId batch_like, cons
                     .batch_dim = batch_dim(graph, batch_like)};
   if (key.batch_dim >= 0) {
     key.rows_per_sample = run.num_samples == 0 ? 1 : x.size(key.batch_dim) / run.num_samples;
+  } else {
+    key.first_sample = 0;  // a weight: the same elements for every micro-batch
   }
   return key;
 }
@@ -102,6 +105,13 @@ at::Tensor run_random(const Graph& graph, NodeId id, const std::vector<at::Tenso
   return changed.copy_(dropped);
 }
 
+// As torch.nn.functional does; the operator itself would go on with a variance that is not a number.
+void check_batch_norm(const at::Tensor& x) {
+  TORCH_CHECK(x.numel() > x.size(1), "training needs more than one value a channel, but a ",
+              "micro-batch of sizes ", x.sizes(), " has one; use fewer micro-batches, or ",
+              "--drop-last where the last batch of an epoch is too short");
+}
+
 void store_outputs(const Node& node, std::vector<c10::IValue>& stack,
                    std::vector<at::Tensor>& values, InterpreterRun& run) {
   for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -137,7 +147,11 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
     const bool is_counter = base_name(node.op) == "add_" && node.module_class.starts_with("BatchNorm") &&
                             operands(node).size() == 1;
     if (mode == Mode::kEvaluation && is_counter) continue;
-    Step step{.node = id, .call = {}, .dropped = {}};
+    Step step{.node = id,
+              .call = {},
+              .normalizes_batch = mode == Mode::kTraining && base_name(node.op) == "batch_norm" &&
+                                  flag_of(node, "training"),
+              .dropped = {}};
     if (mode == Mode::kTraining && is_random(node)) {
       if (!is_counter_based(node)) {
         return Error{fmt::format("{} of module '{}' draws random numbers in a way that depends on "
@@ -173,6 +187,7 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
       current = step.node;
       const Node& node = graph_.nodes[step.node.value];
       regions.enter(node.region);
+      if (step.normalizes_batch) check_batch_norm(values[operands(node)[0].value]);
       if (step.call.has_value()) {
         step.call->run(values, run.symbols, stack);
         store_outputs(node, stack, values, run);

@@ -22,6 +22,10 @@ class Sgd : public Optimizer {
   void step(const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
     for (size_t g = 0; g < groups_.size(); ++g) {
       if (groups_[g].parameters.empty()) continue;
+      if (at::isReducedFloatingType(groups_[g].parameters[0].scalar_type())) {
+        step_reduced(g, gradients[g], lr);
+        continue;
+      }
       at::_fused_sgd_(groups_[g].parameters, gradients[g], momentum_[g], groups_[g].weight_decay,
                       options_.momentum, lr, /*dampening=*/0, options_.is_nesterov,
                       /*maximize=*/false, is_first_step_);
@@ -30,6 +34,28 @@ class Sgd : public Optimizer {
   }
 
  private:
+  // The fused kernel of torch 2.13 for CPUs changes no 16-bit parameter but its last few elements.
+  // This is torch.optim.SGD with fused=False, operator for operator.
+  void step_reduced(size_t g, const std::vector<at::Tensor>& gradients, double lr) {
+    // As a tensor: mul_(Scalar) of ATen would round the factor to 16 bits first.
+    const at::Tensor factor = at::scalar_tensor(options_.momentum, at::kDouble);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      at::Tensor parameter = groups_[g].parameters[i];
+      at::Tensor change = gradients[i];
+      if (groups_[g].weight_decay != 0) change = change.add(parameter, groups_[g].weight_decay);
+      if (options_.momentum != 0) {
+        at::Tensor& momentum = momentum_[g][i];
+        if (is_first_step_) {
+          momentum.copy_(change);
+        } else {
+          momentum.mul_(factor).add_(change);
+        }
+        change = options_.is_nesterov ? change.add(momentum, options_.momentum) : momentum;
+      }
+      parameter.add_(change, -lr);
+    }
+  }
+
   OptimizerOptions options_;
   std::vector<OptimizerGroup> groups_;
   std::vector<std::vector<at::Tensor>> momentum_;

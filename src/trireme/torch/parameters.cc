@@ -1,35 +1,20 @@
 #include "trireme/torch/parameters.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "trireme/graph/op_rules.h"
 #include "trireme/torch/guard.h"
 #include "trireme/torch/tensors.h"
 
 namespace trireme {
 namespace {
 
-std::string shape_text(const std::vector<int64_t>& sizes) {
-  return fmt::format("[{}]", fmt::join(sizes, ", "));
-}
-
 // nullptr when the file has none of the names.
-Result<const TensorView*> find_initial(const SafetensorsFile& file, const GraphInput& input,
-                                       const StoredTensor& stored) {
+const TensorView* find_initial(const SafetensorsFile& file, const GraphInput& input) {
   for (const std::string& name : input.names) {
     const auto found = file.tensors().find(name);
-    if (found == file.tensors().end()) continue;
-    const TensorView& view = found->second;
-    if (view.sizes != stored.sizes || view.dtype != stored.dtype) {
-      return Error{fmt::format("{}: {} is {}{}, but the model has {}{}", file.path(), name,
-                               dtype_info(view.dtype).name, shape_text(view.sizes),
-                               dtype_info(stored.dtype).name, shape_text(stored.sizes))};
-    }
-    return &view;
+    if (found != file.tensors().end()) return &found->second;
   }
-  return static_cast<const TensorView*>(nullptr);
+  return nullptr;
 }
 
 Result<at::Tensor> load_input(const Archive& archive, const GraphInput& input,
@@ -39,19 +24,15 @@ Result<at::Tensor> load_input(const Archive& archive, const GraphInput& input,
   const bool is_saved = input.kind == GraphInput::Kind::kParameter ||
                         (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
   if (initial != nullptr && is_saved) {
-    TRIREME_TRY(const TensorView* view, find_initial(*initial, input, *stored));
-    if (view == nullptr) {
-      return Error{fmt::format("{} has no tensor {}", initial->path(), input.names[0])};
-    }
-    at::Tensor tensor = at::empty_strided(stored->sizes, stored->strides,
-                                          at::TensorOptions().dtype(scalar_type(stored->dtype)));
-    tensor.copy_(copy_tensor(*view));
-    return tensor;
-  }
-  const Result<uint64_t> size = archive.zip().size(stored->record);
-  if (size.ok() && size.value() == 0 && tensor_bytes(stored->sizes, stored->dtype) != 0u) {
-    return Error{fmt::format("{} holds no values of {}; give them with --init", archive.path(),
-                             input.names[0])};
+    const TensorView* view = find_initial(*initial, input);
+    TRIREME_CHECK(view != nullptr && view->sizes == stored->sizes && view->dtype == stored->dtype,
+                  "weights that do not fit reached the runtime");
+    return guard([&]() -> Result<at::Tensor> {
+      at::Tensor tensor = at::empty_strided(stored->sizes, stored->strides,
+                                            at::TensorOptions().dtype(scalar_type(stored->dtype)));
+      tensor.copy_(copy_tensor(*view));
+      return tensor;
+    });
   }
   return load_tensor(archive, *stored);
 }

@@ -24,7 +24,7 @@ namespace trireme {
 class Parameters {
  public:
   // Values come from `initial` (safetensors, by any of a tied parameter's names) where given, else
-  // from the archive. Errors: no values anywhere, another shape or dtype.
+  // from the archive. REQUIRES: one of them has values of the archive's shape and dtype.
   static Result<Parameters> load(const Archive& archive, const Graph& graph, const Stage& stage,
                                  const SafetensorsFile* initial);
 

@@ -58,7 +58,8 @@ class TorchStageKernels : public StageKernels {
   Status initialize() {
     at::set_num_threads(options_.num_threads);
     TRIREME_TRY(parameters_, Parameters::load(*options_.archive, graph_, stage_, options_.initial));
-    TRIREME_TRY(find_moving_averages());
+    changed_ = changed_buffers(graph_, stage_);
+    if (options_.optimizer.has_value()) TRIREME_TRY(find_moving_averages());
     for (const BoundaryValue& send : stage_.sends) kept_.push_back(send.value);
     if (is_last_) {
       kept_.push_back(graph_.loss);
@@ -251,6 +252,14 @@ class TorchStageKernels : public StageKernels {
         values[value.value] = parameters_.value(input);
       }
     }
+    std::vector<at::Tensor> changed;  // the interpreter drops values after their last use
+    TRIREME_TRY(guard([&] {
+      for (const int32_t input : changed_) {
+        at::Tensor& value = values[graph_.inputs[input].value.value];
+        value = value.clone();
+        changed.push_back(value);
+      }
+    }));
     for (size_t i = 0; i < stage_.receives.size(); ++i) {
       values[stage_.receives[i].value.value] = batch.received[i];
     }
@@ -261,10 +270,21 @@ class TorchStageKernels : public StageKernels {
     TRIREME_TRY((inputs_.is_training ? training_ : evaluation_)->run(values, run));
     batch.symbols = std::move(run.symbols);
     return guard([&] {
+      if (inputs_.is_training) keep_changed(changed);
       keep_outputs(batch, values);
       if (is_last_) keep_loss(batch, values, index);
       if (!inputs_.is_training) micro_batches_.at(index).received.clear();
     });
+  }
+
+  // A forward works on its own copies of the buffers that it changes: the backward of an earlier
+  // micro-batch may still need their values of then, and an evaluation leaves them as they were.
+  void keep_changed(const std::vector<at::Tensor>& changed) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < changed.size(); ++i) {
+      at::Tensor buffer = parameters_.value(changed_[i]);
+      buffer.copy_(changed[i]);
+    }
   }
 
   Result<at::Tensor> read_input(int32_t input, const StepShares::Share& share) {
@@ -369,9 +389,8 @@ class TorchStageKernels : public StageKernels {
     batch.edges.clear();
     batch.gradients.clear();
     parameters_.collect_gradients();
-    const bool sends_gradients = std::any_of(stage_.receives.begin(), stage_.receives.end(),
-                                             [](const BoundaryValue& r) { return r.carries_gradient; });
-    if (!sends_gradients) micro_batches_.erase(index);
+    // Every other stage sends gradients, be it none of them, and forgets the micro-batch then.
+    if (options_.stage == 0) micro_batches_.erase(index);
   }
 
   Result<Message> send_gradients(int32_t index) {
@@ -529,6 +548,7 @@ class TorchStageKernels : public StageKernels {
   std::string batch_symbol_;
   Parameters parameters_;
   MovingAverages moving_;
+  std::vector<int32_t> changed_;  // buffers that the forward pass changes, as graph inputs
   std::vector<ValueId> kept_;
   std::unique_ptr<Interpreter> training_;
   std::unique_ptr<Interpreter> evaluation_;

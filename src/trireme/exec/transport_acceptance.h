@@ -12,6 +12,7 @@
 #include <latch>
 #include <memory>
 #include <numeric>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ struct TransportCase {
   TransportFactory make;
   OnLargerMessage on_larger = OnLargerMessage::kFailsTheWait;
 };
+// How test runners show it.
+inline void PrintTo(const TransportCase& transport, std::ostream* out) { *out << transport.name; }
 
 template <typename Number>
 std::span<std::byte> bytes_of(std::vector<Number>& numbers) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace trireme {
@@ -113,6 +114,14 @@ TEST(OpRules, AliasKindsAreThoseOfTheSchemas) {
       }
     }
   }
+}
+
+TEST(OpRules, SilentViewsAreViews) {
+  const at::Tensor x = at::ones({2, 3});
+  EXPECT_TRUE(at::einsum("ij->ji", {x}).is_alias_of(x));
+  EXPECT_TRUE(at::dropout(x, 0.5, /*train=*/false).is_alias_of(x));
+  EXPECT_TRUE(x.type_as(x).is_alias_of(x));
+  EXPECT_TRUE(at::broadcast_tensors({x, x})[1].is_alias_of(x));
 }
 
 TEST(OpRules, EveryRowIsAnOperatorOfAten) {

@@ -25,7 +25,6 @@ Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::s
                              const std::string& worker_path) {
   TRIREME_TRY(check_outputs(request));
   TRIREME_TRY(RunSetup setup, make_run_setup(request));
-  TRIREME_TRY(check_outputs(request));
   SupervisorOptions options;
   options.worker_path = worker_path;
   options.arguments = arguments;

@@ -1,12 +1,6 @@
 #include "trireme/cli/run_setup.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -248,25 +242,6 @@ Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
   if (!is_training) return build_schedule("forward-only", options);
   options.clips_norm = norms == NormExchange::kSquaredNorms;
   return build_schedule(setup.plan.schedule, options);
-}
-
-Status check_outputs(const RunRequest& request) {
-  const std::array<std::pair<const char*, const std::string*>, 3> outputs = {
-      {{"--save", &request.save}, {"--metrics", &request.metrics}, {"--grad-norms", &request.grad_norms}}};
-  for (const auto& [option, path] : outputs) {
-    if (path->empty()) continue;
-    std::error_code ignored;
-    if (std::filesystem::is_directory(*path, ignored)) {
-      return Error{fmt::format("{} {} is a directory; give the name of a file", option, *path)};
-    }
-    const size_t slash = path->rfind('/');
-    const std::string parent = slash == std::string::npos ? "." : path->substr(0, slash + 1);
-    // Weights are written beside the old ones and renamed; the others in place.
-    const bool is_in_place = path != &request.save && std::filesystem::exists(*path, ignored);
-    if (access(is_in_place ? path->c_str() : parent.c_str(), W_OK) == 0) continue;
-    return Error{fmt::format("{} {} cannot be written: {}", option, *path, std::strerror(errno))};
-  }
-  return Status();
 }
 
 Result<RunSetup> make_run_setup(const RunRequest& request) {

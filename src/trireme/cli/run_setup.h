@@ -44,9 +44,6 @@ struct RunSetup {
 
 [[nodiscard]] Result<RunSetup> make_run_setup(const RunRequest& request);
 
-// The files that rank 0 will write can be written, as far as one can tell; nothing is written.
-[[nodiscard]] Status check_outputs(const RunRequest& request);
-
 // The model of a request: archive, graph, plan, partition; no data.
 [[nodiscard]] Result<Plan> choose_plan(const Graph& graph, const std::string& model,
                                        const PlanChoice& choice);

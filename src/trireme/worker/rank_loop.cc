@@ -53,7 +53,6 @@ class RankLoop {
     TRIREME_TRY(const Schedule* schedule, schedule_of(true, full, NormExchange::kNone));
     TRIREME_TRY(executor_->join(*schedule));
     if (is_reporter()) {
-      TRIREME_TRY(check_outputs(request));
       TRIREME_TRY(metrics_, MetricsFile::create(request.metrics));
     }
     enter("the pause between two steps");

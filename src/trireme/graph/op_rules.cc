@@ -305,11 +305,13 @@ constexpr std::array kRules = {
 
 // Random operators that run by aten's own generator: refused by the runtime until they are
 // counter-based. Listed so that no layout-dependent number is ever drawn.
-constexpr std::array<std::string_view, 18> kRandomNames = {
-    "bernoulli",      "rand",           "rand_like",       "randn",         "randn_like",
-    "randint",        "randint_like",   "randperm",        "multinomial",   "normal",
-    "rrelu",          "alpha_dropout",  "feature_dropout", "native_dropout", "poisson",
-    "rrelu_with_noise", "feature_alpha_dropout", "binomial"};
+constexpr std::array kRandomNames = std::to_array<std::string_view>(
+    {"bernoulli",      "rand",       "rand_like",           "randn",       "randn_like",
+     "randint",        "randint_like", "randperm",          "multinomial", "normal",
+     "rrelu",          "alpha_dropout", "feature_dropout",  "native_dropout", "poisson",
+     "rrelu_with_noise", "feature_alpha_dropout", "binomial", "uniform",   "exponential",
+     "geometric",      "cauchy",     "log_normal",          "random",      "_standard_gamma",
+     "_sample_dirichlet"});
 
 std::string_view without_in_place_mark(std::string_view name) {
   const bool is_dunder = name.size() > 2 && name.substr(0, 2) == "__";
@@ -359,6 +361,7 @@ bool is_heavy(OpKind kind) {
 
 AliasKind alias_kind(const Node& node) {
   if (is_in_place(base_name(node.op))) return AliasKind::kInPlace;
+  if (find_argument(node, "out") != nullptr) return AliasKind::kUnknown;
   const OpRule* rule = find_op_rule(node.op);
   return rule == nullptr ? AliasKind::kUnknown : rule->alias;
 }
@@ -372,7 +375,9 @@ bool is_random(const Node& node) {
     return is_training && number_argument(node, "p") > 0;
   }
   if (name == "scaled_dot_product_attention") return number_argument(node, "dropout_p") > 0;
-  if (name == "lstm" || name == "gru") return number_argument(node, "dropout") > 0;
+  if (name == "lstm" || name == "gru" || name.starts_with("rnn_")) {
+    return number_argument(node, "dropout") > 0;
+  }
   return std::find(kRandomNames.begin(), kRandomNames.end(), name) != kRandomNames.end();
 }
 
@@ -381,6 +386,10 @@ std::vector<ValueId> written_values(const Node& node) {
   if (is_in_place(base_name(node.op))) {
     const std::vector<ValueId> read = operands(node);
     if (!read.empty()) written.push_back(read[0]);
+  }
+  // torch.div(a, b, out=c)
+  if (const Argument* out = find_argument(node, "out"); out != nullptr) {
+    if (const auto* id = std::get_if<ValueId>(out)) written.push_back(*id);
   }
   if (base_name(node.op) == "batch_norm" || base_name(node.op) == "instance_norm") {
     const Argument* training = find_argument(node, "training");

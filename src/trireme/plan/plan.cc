@@ -222,6 +222,10 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
     return Error{fmt::format("--pp {}, --dp {} and --micro-batches {} must be at least 1",
                              options.pp, options.dp, options.micro_batches)};
   }
+  if (int64_t{options.pp} * options.dp > kMaxRanks) {
+    return Error{fmt::format("--pp {} x --dp {} are {} ranks, more than {}", options.pp, options.dp,
+                             int64_t{options.pp} * options.dp, kMaxRanks)};
+  }
   const SymbolValues symbols = example_symbols(graph, kExampleBatch);
   TRIREME_TRY(CutAnalysis cuts, analyze_cuts(graph, symbols));
   std::vector<int32_t> positions;
@@ -251,6 +255,10 @@ Status verify_plan(const Plan& plan, const Graph& graph) {
   if (plan.pp < 1 || plan.dp < 1 || plan.micro_batches < 1) {
     return Error{fmt::format("the plan has pp {}, dp {} and micro_batches {}; each is at least 1",
                              plan.pp, plan.dp, plan.micro_batches)};
+  }
+  if (int64_t{plan.pp} * plan.dp > kMaxRanks) {
+    return Error{fmt::format("the plan has {} x {} ranks, more than {}", plan.pp, plan.dp,
+                             kMaxRanks)};
   }
   if (static_cast<int32_t>(plan.stages.size()) != plan.pp) {
     return Error{fmt::format("the plan has {} stages but says pp {}", plan.stages.size(), plan.pp)};

@@ -69,6 +69,19 @@ DropoutKey dropout_key(const Graph& graph, NodeId node, ValueId batch_like, cons
   return key;
 }
 
+Error layout_dependent(const Node& node) {
+  return Error{fmt::format("{} of module '{}' draws random numbers in a way that depends on the "
+                           "layout, which is not supported; use dropout instead",
+                           node.op, node.module)};
+}
+
+// Operators that torch marks as random, but only some of whose arguments make them so (is_random).
+bool is_known_quiet(const Node& node) {
+  const std::string_view name = base_name(node.op);
+  return name == "dropout" || name == "dropout_" || name == "scaled_dot_product_attention" ||
+         name == "lstm" || name == "gru" || name == "rnn_tanh" || name == "rnn_relu";
+}
+
 bool is_counter_based(const Node& node) {
   const std::string_view name = base_name(node.op);
   return name == "dropout" || name == "dropout_" || name == "scaled_dot_product_attention";
@@ -112,7 +125,17 @@ void check_batch_norm(const at::Tensor& x) {
               "--drop-last where the last batch of an epoch is too short");
 }
 
-void store_outputs(const Node& node, std::vector<c10::IValue>& stack,
+// A result of another dtype than the archive's would train on, with other numbers.
+void store_tensor(const Graph& graph, ValueId id, at::Tensor tensor,
+                  std::vector<at::Tensor>& values) {
+  const at::ScalarType expected = scalar_type(graph.values[id.value].type.dtype);
+  TORCH_CHECK(!tensor.defined() || tensor.scalar_type() == expected, "%",
+              graph.values[id.value].name, " is ", tensor.scalar_type(), ", but ", expected,
+              " in the archive");
+  values[id.value] = std::move(tensor);
+}
+
+void store_outputs(const Graph& graph, const Node& node, std::vector<c10::IValue>& stack,
                    std::vector<at::Tensor>& values, InterpreterRun& run) {
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const NodeOutput& output = node.outputs[i];
@@ -124,9 +147,11 @@ void store_outputs(const Node& node, std::vector<c10::IValue>& stack,
       std::vector<at::Tensor> list = stack[i].toTensorVector();
       TORCH_CHECK(list.size() == output.values.size(), node.op, " made ", list.size(),
                   " tensors, not ", output.values.size());
-      for (size_t k = 0; k < list.size(); ++k) values[output.values[k].value] = std::move(list[k]);
+      for (size_t k = 0; k < list.size(); ++k) {
+        store_tensor(graph, output.values[k], std::move(list[k]), values);
+      }
     } else {
-      values[output.values[0].value] = std::move(stack[i]).toTensor();
+      store_tensor(graph, output.values[0], std::move(stack[i]).toTensor(), values);
     }
   }
 }
@@ -154,13 +179,15 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
               .dropped = {}};
     if (mode == Mode::kTraining && is_random(node)) {
       if (!is_counter_based(node)) {
-        return Error{fmt::format("{} of module '{}' draws random numbers in a way that depends on "
-                                 "the layout, which is not supported; use dropout instead",
-                                 node.op, node.module)};
+        return layout_dependent(node);
       }
     } else {
       Result<OperatorCall> call = OperatorCall::make(node, mode);
       if (!call.ok()) return call.error();
+      // torch's own word for it, where our list of random operators has a gap.
+      if (mode == Mode::kTraining && call.value().draws_random_numbers() && !is_known_quiet(node)) {
+        return layout_dependent(node);
+      }
       step.call = std::move(call.value());
     }
     interpreter->steps_.push_back(std::move(step));
@@ -190,7 +217,7 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
       if (step.normalizes_batch) check_batch_norm(values[operands(node)[0].value]);
       if (step.call.has_value()) {
         step.call->run(values, run.symbols, stack);
-        store_outputs(node, stack, values, run);
+        store_outputs(graph_, node, stack, values, run);
         stack.clear();
       } else {
         values[node.outputs[0].values[0].value] = run_random(graph_, step.node, values, run);

@@ -14,6 +14,7 @@
 
 #include "trireme/base/philox.h"
 #include "trireme/data/model_inputs.h"
+#include "trireme/graph/default_dtype.h"
 #include "trireme/graph/name_pattern.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/plan/gradients.h"
@@ -57,6 +58,8 @@ class TorchStageKernels : public StageKernels {
 
   Status initialize() {
     at::set_num_threads(options_.num_threads);
+    // Of the whole process; all of its ranks run one model.
+    at::set_default_dtype(c10::scalarTypeToTypeMeta(scalar_type(default_dtype(graph_))));
     TRIREME_TRY(parameters_, Parameters::load(*options_.archive, graph_, stage_, options_.initial));
     changed_ = changed_buffers(graph_, stage_);
     if (options_.optimizer.has_value()) TRIREME_TRY(find_moving_averages());

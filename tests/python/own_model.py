@@ -43,7 +43,7 @@ def optimizer_arguments(optimizer: reference.Optimizer) -> list[Any]:
     given = ["--optimizer", optimizer.name, "--lr", optimizer.lr, "--weight-decay", optimizer.weight_decay]
     if optimizer.name == "sgd":
         return given + ["--momentum", optimizer.momentum] + (["--nesterov"] if optimizer.nesterov else [])
-    return given + ["--betas", ",".join(map(str, optimizer.betas)), "--eps", optimizer.eps]
+    return [*given, "--betas", ",".join(map(str, optimizer.betas)), "--eps", optimizer.eps]
 
 
 class OwnModel:

@@ -543,4 +543,3 @@ def test_a_region_cut_in_the_middle(own_model, cut, schedule):
     assert is_bitwise_equal(cuts, single.train(layout=(1, 1, 2), batch=12))
     # A bfloat16 has 8 bits: 2**-8 of a value in each of a few products, and a mean over many of them.
     assert cuts.losses == pytest.approx(single.expected(batch=12).losses, rel=2e-2)
-

@@ -2,9 +2,10 @@
 
 #include <array>
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "trireme/cli/run_setup.h"
 #include "trireme/exec/supervisor.h"

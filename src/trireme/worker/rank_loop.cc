@@ -65,9 +65,9 @@ class RankLoop {
           setup_.eval_data != nullptr &&
           (is_last || (request.eval_every.has_value() && step % *request.eval_every == 0));
       if (evaluates) TRIREME_TRY(evaluate(step));
-      const bool saves = !request.save.empty() &&
-                         (is_last || (request.save_every.has_value() &&
-                                      step % *request.save_every == 0));
+      const bool saves =
+          !request.save.empty() &&
+          (is_last || (request.save_every.has_value() && step % *request.save_every == 0));
       if (saves) TRIREME_TRY(save());
     }
     return Status();
@@ -102,8 +102,8 @@ class RankLoop {
       result_["steps"] = step;
       result_["loss"] = outcome.loss;
       if (writes_norms) {
-        TRIREME_TRY(write_gradient_norms(request.grad_norms, setup_.graph,
-                                         kernels_->gradient_norms()));
+        TRIREME_TRY(
+            write_gradient_norms(request.grad_norms, setup_.graph, kernels_->gradient_norms()));
       }
     }
     return check_finite(step, outcome);
@@ -112,11 +112,11 @@ class RankLoop {
   // All ranks have the same numbers, so all stop at the same step with the same words.
   Status check_finite(int64_t step, const StepOutcome& outcome) const {
     if (outcome.non_finite_replica.has_value()) {
-      const int32_t rank =
-          *outcome.non_finite_replica * setup_.plan.pp + setup_.plan.pp - 1;
-      return Error{fmt::format("the loss of step {} is not finite, first on {}; the weights are "
-                               "those of step {}",
-                               step, setup_.describe_rank(rank), step - 1)};
+      const int32_t rank = *outcome.non_finite_replica * setup_.plan.pp + setup_.plan.pp - 1;
+      return Error{
+          fmt::format("the loss of step {} is not finite, first on {}; the weights are "
+                      "those of step {}",
+                      step, setup_.describe_rank(rank), step - 1)};
     }
     if (outcome.gradient_norm.has_value() && !std::isfinite(*outcome.gradient_norm)) {
       return Error{fmt::format("the gradient norm of step {} is not finite", step)};
@@ -173,8 +173,8 @@ class RankLoop {
   }
 
   Status save() {
-    TRIREME_TRY(save_weights(setup_.request.save, setup_, context_.rank, *kernels_,
-                             *context_.transport));
+    TRIREME_TRY(
+        save_weights(setup_.request.save, setup_, context_.rank, *kernels_, *context_.transport));
     if (is_reporter()) {
       publish({{"event", "note"}, {"text", fmt::format("saved {}", setup_.request.save)}});
     }
@@ -198,7 +198,8 @@ class RankLoop {
     const auto found = schedules_.find(key);
     if (found != schedules_.end()) return static_cast<const Schedule*>(&found->second);
     TRIREME_TRY(Schedule schedule, step_schedule(setup_, is_training, counts, norms));
-    return static_cast<const Schedule*>(&schedules_.emplace(key, std::move(schedule)).first->second);
+    return static_cast<const Schedule*>(
+        &schedules_.emplace(key, std::move(schedule)).first->second);
   }
 
   [[nodiscard]] bool is_reporter() const { return context_.rank == 0; }

@@ -509,6 +509,27 @@ def test_replicas_cannot_share_such_a_buffer(own_model, layout):
     )
 
 
+class Spectral(Chain):
+    """Its buffers are changed by the `out` of an operator."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH)) for _ in range(2))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", [(1, 1, 2), (2, 1, 3)])
+def test_spectral_norm(own_model, layout, schedule):
+    """T40: a power iteration for each micro-batch; refused where each replica would have its own."""
+    model, run = own_model(Spectral), {"batch": 8, "steps": 4}
+    compare(model.expected(micro_batches=layout[2], **run), model.train(layout=layout, schedule=schedule, **run))
+    result = model.command("--batch", 8, "--steps", 1, "--dp", 2, code=2)
+    assert (
+        "the forward pass changes buffer 'layers.0.parametrizations.weight.0._u' by aten.div.out, which replicas cannot "
+        "combine; use --dp 1"
+    ) in result.stderr
+
+
 class Regions(nn.Module):
     """Regions without gradient and with autocast that several modules lie in."""
 

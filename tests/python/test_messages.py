@@ -249,12 +249,25 @@ class LstmDropout(Layers):
         return self.lstm(x[:, None])[0][:, 0]
 
 
+class RnnDropout(LstmDropout):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.RNN(WIDTH, WIDTH, num_layers=2, dropout=0.2, batch_first=True)
+
+
+class Gumbel(Layers):
+    def middle(self, x):
+        return F.gumbel_softmax(x)
+
+
 RANDOM = {
     Rrelu: ("aten.rrelu.default", "act"),
     Noise: ("aten.randn_like.default", ""),
     Bernoulli: ("aten.bernoulli.default", ""),
     AlphaDropout: ("aten.alpha_dropout.default", "drop"),
     LstmDropout: ("aten.lstm.input", "lstm"),
+    RnnDropout: ("aten.rnn_tanh.input", "lstm"),
+    Gumbel: ("aten.exponential_.default", ""),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import command
 import pytest
@@ -128,7 +129,7 @@ SAID = [
     ([*TRAIN, "--save", "/tmp"], "--save /tmp: this is a folder, not a file"),
     ([*TRAIN, "--metrics", "/nowhere/m"], "--metrics /nowhere/m: there is no folder /nowhere"),
     ([*TRAIN, "--grad-norms", "/nowhere/g"], "--grad-norms /nowhere/g: there is no folder /nowhere"),
-    ([*PLAN, "-o", "/nowhere/p"], "cannot write /nowhere/p: No such file or directory"),
+    ([*PLAN, "-o", "/nowhere/p"], "-o /nowhere/p: there is no folder /nowhere"),
     ([*TRAIN, "--init", "/nowhere"], "cannot open /nowhere: No such file or directory"),
     ([*TRAIN, "--plan", "/nowhere"], "cannot open /nowhere: No such file or directory"),
     (["train", "/nowhere", *TRAIN[2:]], "cannot open /nowhere: No such file or directory"),
@@ -387,3 +388,13 @@ def test_a_parameter_that_is_clamped_behind_its_last_use(own_model):
     trained = model.train(batch=6)
     assert trained.losses == pytest.approx(run.losses, rel=TOLERANCE)
     assert torch.allclose(trained.state["first.weight"], run.state["first.weight"], rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "M", "--json"], ["plan", "M"], ["--help"]])
+def test_a_result_that_cannot_be_written_is_a_failure(arguments):
+    archive = str(command.REPOSITORY / "tests/data/mlp.f32.pt2")
+    words = [archive if word == "M" else word for word in arguments]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([command.BINARY, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "trireme: cannot write to the standard output: No space left on device\n"

@@ -21,9 +21,14 @@
 namespace trireme {
 namespace {
 
-void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+// The exit status: a result that nobody could receive is a failure.
+int print(std::string_view text, int exit_code) {
+  if (text.empty()) return exit_code;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return exit_code;
+  }
+  fmt::print(stderr, "trireme: cannot write to the standard output: {}\n", std::strerror(errno));
+  return 1;
 }
 
 int refuse(const Error& error) {
@@ -73,22 +78,21 @@ Result<std::string> run_plan(const PlanRequest& request) {
 int run(const std::vector<std::string>& arguments) {
   const Request request = parse_request("trireme", arguments);
   if (const auto* nothing = std::get_if<NothingToDo>(&request)) {
-    std::fputs(nothing->output.c_str(), nothing->exit_code == 0 ? stdout : stderr);
+    if (nothing->exit_code == 0) return print(nothing->output, 0);
+    std::fputs(nothing->output.c_str(), stderr);
     return nothing->exit_code;
   }
   if (const auto* run_request = std::get_if<RunRequest>(&request)) {
     const Result<LaunchOutcome> outcome =
         launch(*run_request, arguments, worker_beside_this_program());
     if (!outcome.ok()) return refuse(outcome.error());
-    print(outcome.value().result);
-    return outcome.value().exit_code;
+    return print(outcome.value().result, outcome.value().exit_code);
   }
   const Result<std::string> text = std::holds_alternative<PlanRequest>(request)
                                        ? run_plan(std::get<PlanRequest>(request))
                                        : inspect(std::get<InspectRequest>(request));
   if (!text.ok()) return refuse(text.error());
-  print(text.value());
-  return 0;
+  return print(text.value(), 0);
 }
 
 }  // namespace

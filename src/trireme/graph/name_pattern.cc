@@ -23,6 +23,12 @@ struct NamePattern::Compiled {
 };
 
 Result<NamePattern> NamePattern::make(const std::string& expression) {
+  // regcomp recurses into groups, as deep as the expression goes.
+  constexpr size_t kMaxLength = 1000;
+  if (expression.size() > kMaxLength) {
+    return Error{fmt::format("a regular expression of {} characters is longer than {}",
+                             expression.size(), kMaxLength)};
+  }
   auto compiled = std::make_shared<Compiled>();
   const int code = regcomp(&compiled->regex, expression.c_str(), REG_EXTENDED | REG_NOSUB);
   if (code != 0) {

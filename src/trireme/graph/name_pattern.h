@@ -11,7 +11,7 @@ namespace trireme {
 
 class NamePattern {
  public:
-  // Error: a malformed expression, with what is wrong.
+  // Error: a malformed expression, with what is wrong; one of more than 1,000 characters.
   static Result<NamePattern> make(const std::string& expression);
   // True when the expression is found anywhere in the name. A tied parameter is selected by any of
   // its names.

@@ -156,7 +156,9 @@ class RankLoop {
       }
     }
     if (total == 0) return Error{"the evaluation data has no items: every target is ignored"};
-    return EvalOutcome{.loss = weighted / total, .items = total};
+    const double loss = weighted / total;
+    if (!std::isfinite(loss)) return Error{"the loss of the evaluation is not finite"};
+    return EvalOutcome{.loss = loss, .items = total};
   }
 
   Status evaluate(int64_t step) {

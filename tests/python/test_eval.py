@@ -95,7 +95,9 @@ def test_eval_prints_one_line(own_model):
     first = command.run("eval", model.archive, *data, "--eval-batches", 1, "--json")
     rows = {name: values[:8] for name, values in model.rows.items()}
     with torch.no_grad():
-        assert json.loads(first.stdout)["eval_loss"] == pytest.approx(model.fresh().eval()(**rows)[0].item(), rel=TOLERANCE)
+        assert json.loads(first.stdout)["eval_loss"] == pytest.approx(
+            model.fresh().eval()(**rows)[0].item(), rel=TOLERANCE
+        )
 
 
 @pytest.mark.parametrize(("layout", "schedule"), LAYOUTS, ids=IDS)
@@ -142,9 +144,7 @@ class Counting(nn.Module):
 def test_evaluation_keeps_buffers_that_forward_changes(own_model):
     model = own_model(Counting)
     plain = model.train(layout=(2, 1, 3))
-    evaluated = model.train(
-        "--eval-data", f"safetensors:{model.data}", "--eval-every", 1, layout=(2, 1, 3)
-    )
+    evaluated = model.train("--eval-data", f"safetensors:{model.data}", "--eval-every", 1, layout=(2, 1, 3))
     assert is_bitwise_equal(plain, evaluated)
     # Each micro-batch of an evaluation starts from the buffer as it is: with one batch, as PyTorch's.
     data = ["--data", f"safetensors:{model.data}", "--batch", 24, "--workers", 1, "--json"]

@@ -340,7 +340,9 @@ class Renormed(Layers):
         return {"tokens": integers(generator, 5, 12)}
 
     def forward(self, tokens):
-        return F.mse_loss(self.last(torch.tanh(self.first(self.embed(tokens)))), torch.ones(tokens.shape[0], WIDTH).double())
+        return F.mse_loss(
+            self.last(torch.tanh(self.first(self.embed(tokens)))), torch.ones(tokens.shape[0], WIDTH).double()
+        )
 
 
 def test_a_parameter_that_forward_changes(own_model):

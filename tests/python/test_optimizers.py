@@ -140,7 +140,9 @@ class Scheduled:
         self.rates = rates
 
     def build(self, model):
-        optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=1.0, momentum=0.9, fused=True)
+        optimizer = torch.optim.SGD(
+            (p for p in model.parameters() if p.requires_grad), lr=1.0, momentum=0.9, fused=True
+        )
         rates = iter(self.rates)
         step = optimizer.step
 

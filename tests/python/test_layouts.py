@@ -5,11 +5,14 @@ Rows: a docstring starts with the kinds of fault that the test stands for (T1, .
 
 from __future__ import annotations
 
+import re
+import subprocess
+
 import command
 import pytest
 import torch
 import torch.nn.functional as F
-from own_model import ADAMW, TOLERANCE, compare, integers, is_bitwise_equal, normal
+from own_model import ADAMW, SGD, TOLERANCE, compare, integers, is_bitwise_equal, normal, optimizer_arguments
 from torch import nn
 
 pytestmark = pytest.mark.binary
@@ -509,6 +512,27 @@ def test_replicas_cannot_share_such_a_buffer(own_model, layout):
     )
 
 
+class Spectral(Chain):
+    """Its buffers are changed by the `out` of an operator."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH)) for _ in range(2))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("layout", [(1, 1, 2), (2, 1, 3)])
+def test_spectral_norm(own_model, layout, schedule):
+    """T40: a power iteration for each micro-batch; refused where each replica would have its own."""
+    model, run = own_model(Spectral), {"batch": 8, "steps": 4}
+    compare(model.expected(micro_batches=layout[2], **run), model.train(layout=layout, schedule=schedule, **run))
+    result = model.command("--batch", 8, "--steps", 1, "--dp", 2, code=2)
+    assert (
+        "the forward pass changes buffer 'layers.0.parametrizations.weight.0._u' by aten.div.out, which replicas cannot "
+        "combine; use --dp 1"
+    ) in result.stderr
+
+
 class Regions(nn.Module):
     """Regions without gradient and with autocast that several modules lie in."""
 
@@ -543,3 +567,35 @@ def test_a_region_cut_in_the_middle(own_model, cut, schedule):
     assert is_bitwise_equal(cuts, single.train(layout=(1, 1, 2), batch=12))
     # A bfloat16 has 8 bits: 2**-8 of a value in each of a few products, and a mean over many of them.
     assert cuts.losses == pytest.approx(single.expected(batch=12).losses, rel=2e-2)
+
+
+# --- every place to cut ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Views, Running, Mixed])
+def test_every_place_to_cut(own_model, tmp_path, kind):
+    """T28, T30: a plan that begins its second stage at any node trains the same, or is refused in a sentence."""
+    model = own_model(kind)
+    run = {"batch": 8, "steps": 2}
+    one = model.train(layout=(1, 1, 2), **run)
+    text = command.run("inspect", model.archive, "--graph").stdout
+    nodes = re.findall(r"^\[?%(\w+).* = aten\.", text, re.MULTILINE)
+    path = tmp_path / "plan.yaml"
+    command.run("plan", model.archive, "--pp", 2, "--micro-batches", 2, "-o", path)
+    head, _, tail = path.read_text().rpartition("first_node: ")
+    options = ["--data", f"safetensors:{model.data}", "--batch", 8, "--steps", 2, "--no-shuffle", "--quiet"]
+    options += ["--workers", 1, "--plan", path, "--metrics", tmp_path / "metrics.jsonl", *optimizer_arguments(SGD)]
+    num_legal = 0
+    for node in nodes[1:]:
+        path.write_text(f"{head}first_node: {node}\n{tail.partition(chr(10))[2]}")
+        result = subprocess.run(
+            [command.BINARY, "train", model.archive, *map(str, options)], capture_output=True, text=True
+        )
+        if result.returncode == 2:
+            assert f"stage 1 of the plan cannot begin at {node}: " in result.stderr
+            continue
+        assert result.returncode == 0, result.stderr
+        losses = [line["loss"] for line in command.read_metrics(tmp_path / "metrics.jsonl")]
+        assert losses == pytest.approx(one.losses, rel=TOLERANCE, abs=0), node
+        num_legal += 1
+    assert num_legal > 0

@@ -217,8 +217,9 @@ def test_bfloat16_weights(own_model, kind, optimizer):
     """The same operators round the same, so one stage and one replica are bitwise the loop's.
 
     A tie over stages, and replicas, add in another order: 2**-24 of a sum in float32, which may round the other way to 8
-    bits: 2**-8 of a gradient, and once more of the weight that it changes: 2**-7 of the largest of its tensor. A loss is
-    a mean over 8-bit numbers: 2**-8.
+    bits: 2**-8 of a gradient and as much of the weight that it changes, and again in a later step, which starts from
+    that: 2**-6 of the largest of its tensor. A loss is a mean over 8-bit numbers: 2**-8. The bias of keys has a gradient
+    of zero in exact arithmetic; AdamW makes steps of full size from its noise.
     """
     model = own_model(kind, torch.bfloat16)
     options, make = BFLOAT16_OPTIMIZERS[optimizer]
@@ -232,7 +233,9 @@ def test_bfloat16_weights(own_model, kind, optimizer):
     for layout in [(2, 1, 4), (1, 2, 2), (2, 2, 2)]:
         other = model.train(layout=layout, **run)
         assert other.losses == pytest.approx(losses, rel=2**-8, abs=0)
-        compare_states(state, other.state, tolerance=2**-7)
+        is_noise = {n: optimizer == "adamw" and "in_proj_bias" in n for n in state}
+        wanted, found = ({n: v for n, v in side.items() if not is_noise[n]} for side in (state, other.state))
+        compare_states(wanted, found, tolerance=2**-6)
 
 
 # --- archives of torch.export ------------------------------------------------------------------------------------

@@ -100,7 +100,8 @@ void add_run_options(CLI::App& app, RunRequest& run) {
   app.add_option("MODEL", run.model, "a .pt2 of trireme.export or torch.export.save")->required();
   add_data_options(app, run);
   add_plan_options(app, run.plan);
-  app.add_option("--plan", run.plan.plan_path, "a plan of `trireme plan`, instead of --pp ... --cut")
+  app.add_option("--plan", run.plan.plan_path,
+                 "a plan of `trireme plan`, instead of --pp ... --cut")
       ->group("Plan");
   app.add_option("--workers", run.workers,
                  "processes [pp x dp]; 1: all ranks are threads of one process")
@@ -162,15 +163,15 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
 }
 
 void add_train_options(CLI::App& app, RunRequest& run) {
-  auto* steps = app.add_option("--steps", run.steps, "optimizer steps")
-                    ->check(positive())
-                    ->group("Data");
+  auto* steps =
+      app.add_option("--steps", run.steps, "optimizer steps")->check(positive())->group("Data");
   app.add_option("--epochs", run.epochs, "passes over the data, instead of --steps")
       ->check(positive())
       ->excludes(steps)
       ->group("Data");
-  app.add_flag_function("--no-shuffle", [&run](int64_t) { run.shuffles = false; },
-                        "take the samples in their order")
+  app.add_flag_function(
+         "--no-shuffle", [&run](int64_t) { run.shuffles = false; },
+         "take the samples in their order")
       ->group("Data");
   app.add_flag("--drop-last", run.drops_last, "leave out an epoch's last, shorter batch")
       ->group("Data");
@@ -180,8 +181,9 @@ void add_train_options(CLI::App& app, RunRequest& run) {
   app.add_option("--save-every", run.save_every, "and every K steps")
       ->check(positive())
       ->group("Run");
-  app.add_option("--grad-norms", run.grad_norms,
-                 "write the L2 norm of each parameter's gradient of the last step to this JSON file")
+  app.add_option(
+         "--grad-norms", run.grad_norms,
+         "write the L2 norm of each parameter's gradient of the last step to this JSON file")
       ->group("Run");
   app.add_option("--eval-data", run.eval_data, "evaluate on this data, given like --data")
       ->group("Evaluation");
@@ -228,8 +230,8 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
     return "train needs --steps or --epochs";
   }
   if (run.save_every.has_value() && run.save.empty()) return "--save-every needs --save";
-  if (run.eval_data.empty() && (run.eval_every.has_value() ||
-                                (run.is_training && run.eval_batches.has_value()))) {
+  if (run.eval_data.empty() &&
+      (run.eval_every.has_value() || (run.is_training && run.eval_batches.has_value()))) {
     return "--eval-every and --eval-batches need --eval-data";
   }
   if (run.optimizer.is_nesterov && run.optimizer.name == "sgd" && run.optimizer.momentum == 0) {
@@ -238,7 +240,8 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
   if (!run.is_training) return "";
   const bool is_sgd = run.optimizer.name == "sgd";
   for (const char* option : {"--momentum", "--nesterov", "--betas", "--eps"}) {
-    const bool is_of_sgd = std::string_view(option) == "--momentum" || std::string_view(option) == "--nesterov";
+    const bool is_of_sgd =
+        std::string_view(option) == "--momentum" || std::string_view(option) == "--nesterov";
     if (app.count(option) == 0 || is_of_sgd == is_sgd) continue;
     return fmt::format("{} is for --optimizer {}, not {}", option, is_of_sgd ? "sgd" : "adamw",
                        run.optimizer.name);
@@ -334,19 +337,20 @@ Request parse_request(const std::string& program, const std::vector<std::string>
     app.exit(success, out, error);
     return NothingToDo{.exit_code = 0, .output = out.str()};
   } catch (const CLI::ExtrasError&) {
-    return NothingToDo{.exit_code = 2,
-                       .output = fmt::format("{}: {} does not take {}; see {} {} --help\n", program,
-                                             arguments[0], first_extra(app, arguments), program,
-                                             arguments[0])};
+    return NothingToDo{
+        .exit_code = 2,
+        .output = fmt::format("{}: {} does not take {}; see {} {} --help\n", program, arguments[0],
+                              first_extra(app, arguments), program, arguments[0])};
   } catch (const CLI::ParseError& error) {
-    return NothingToDo{.exit_code = 2,
-                       .output = fmt::format("{}: {}; see {} --help\n", program, error.what(),
-                                             program)};
+    return NothingToDo{
+        .exit_code = 2,
+        .output = fmt::format("{}: {}; see {} --help\n", program, error.what(), program)};
   }
   if (inspect_app->parsed()) return inspect;
   if (plan_app->parsed()) return plan;
   RunRequest& run = train_app->parsed() ? train : eval;
-  if (const std::string what = contradiction(run, train_app->parsed() ? *train_app : *eval_app); !what.empty()) {
+  if (const std::string what = contradiction(run, train_app->parsed() ? *train_app : *eval_app);
+      !what.empty()) {
     return NothingToDo{.exit_code = 2, .output = fmt::format("{}: {}\n", program, what)};
   }
   return run;

@@ -68,6 +68,60 @@ TEST(Passes, DeadCodeGoesAndInPlaceWritesThatAreReadStay) {
                                      "aten.item.default", "aten.cross_entropy_loss.default"}));
 }
 
+TEST(OpRules, AnOutArgumentIsWrittenAndIsTheResult) {
+  Graph graph = parse_graph(R"(buffer %u "u" f32[8]
+input %x "x" f32[8]
+%m = aten.mul.Tensor(self=%x, other=2) -> f32[8]
+%d = aten.div.out(self=%m, other=%x, out=%u) -> f32[8]
+%c = aten.clone.default(self=%d) -> f32[8]
+%loss = aten.sum.default(self=%m) -> f32[]
+return %loss
+)")
+                    .value();
+  EXPECT_EQ(written_values(graph.nodes[1]), (std::vector<ValueId>{graph.inputs[0].value}));
+  const std::vector<ValueId> roots = alias_roots(graph);
+  EXPECT_EQ(roots[results(graph.nodes[1])[0].value], roots[graph.inputs[0].value.value]);
+  EXPECT_NE(roots[results(graph.nodes[2])[0].value], roots[graph.inputs[0].value.value]);
+  remove_dead_code(graph);
+  EXPECT_EQ(graph.nodes.size(), 3u);  // the buffer outlives the step, the clone does not
+}
+
+TEST(Passes, WritesToParametersAndBuffersOutliveTheStep) {
+  Graph graph = parse_graph(R"(parameter %w "w" f32[8] grad
+buffer %b "b" f32[8]
+input %x "x" f32[8]
+%m = aten.mul.Tensor(self=%x, other=%w) -> f32[8]
+%loss = aten.sum.default(self=%m) -> f32[]
+%w_ = aten.clamp_.default(self=%w, min=0) -> f32[8]
+%b_ = aten.add_.Tensor(self=%b, other=1) -> f32[8]
+%x_ = aten.add_.Tensor(self=%x, other=1) -> f32[8]
+return %loss
+)")
+                    .value();
+  remove_dead_code(graph);
+  std::vector<std::string> ops;
+  for (const Node& node : graph.nodes) ops.push_back(node.op);
+  EXPECT_EQ(ops, (std::vector<std::string>{"aten.mul.Tensor", "aten.sum.default",
+                                           "aten.clamp_.default", "aten.add_.Tensor"}));
+}
+
+TEST(OpRules, WhatDrawsRandomNumbers) {
+  const auto is_random_text = [](const std::string& call) {
+    const Graph graph = parse_graph("input %x \"x\" f32[8]\n%a = " + call +
+                                    " -> f32[8]\n%loss = aten.sum.default(self=%a) -> f32[]\n"
+                                    "return %loss\n")
+                            .value();
+    return is_random(graph.nodes[0]);
+  };
+  EXPECT_TRUE(is_random_text("aten.exponential_.default(self=%x)"));
+  EXPECT_TRUE(is_random_text("aten.uniform_.default(self=%x)"));
+  EXPECT_TRUE(is_random_text("aten.bernoulli.p(self=%x, p=0.5)"));
+  EXPECT_TRUE(is_random_text("aten.dropout.default(input=%x, p=0.5, train=true)"));
+  EXPECT_FALSE(is_random_text("aten.dropout.default(input=%x, p=0.5, train=false)"));
+  EXPECT_FALSE(is_random_text("aten.dropout.default(input=%x, p=0.0, train=true)"));
+  EXPECT_FALSE(is_random_text("aten.relu.default(self=%x)"));
+}
+
 TEST(OpRules, FlopsOfALinearLayerAreTwoAMultiplyAdd) {
   const Graph graph = parse_graph(kText).value();
   const SymbolValues symbols = {{"s0", 5}};

@@ -68,8 +68,8 @@ struct OpRule {
 [[nodiscard]] AliasKind alias_kind(const Node& node);
 // True when the node draws random numbers: its kind says so, or an argument (dropout_p) does.
 [[nodiscard]] bool is_random(const Node& node);
-// The tensors that the node changes: the operand of an in-place operator, and the running
-// statistics of a batch_norm in training, which no schema marks.
+// The tensors that the node changes: the operand of an in-place operator, `out` of the overloads
+// that have it, and the running statistics of a batch_norm in training, which no schema marks.
 [[nodiscard]] std::vector<ValueId> written_values(const Node& node);
 
 // Flops of one forward pass of the node. REQUIRES: `symbols` binds every symbol of its types.

@@ -16,6 +16,9 @@
 
 namespace trireme {
 
+// Every rank knows the whole schedule, so its size bounds the number of ranks.
+inline constexpr int64_t kMaxRanks = 1 << 14;
+
 struct PlanStage {
   std::string first_node;      // the first value that the stage makes, such as "layer_norm_4"
   std::string first_module;    // the user's module names

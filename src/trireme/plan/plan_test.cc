@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/plan/gradients.h"
+
 namespace trireme {
 namespace {
 
@@ -49,6 +51,68 @@ TEST(Partition, ForwardsSkipsReplicatesMasksAndGivesTiedParametersToTheirUses) {
   EXPECT_EQ(partition.tied[0].stages, (std::vector<int32_t>{0, 2}));
   EXPECT_EQ(plan.stages[2].inputs, (std::vector<std::string>{"y"}));
   EXPECT_EQ(plan.stages[1].bytes_in, 2 * 8 * 4);
+}
+
+// A buffer and a parameter that the forward pass changes, each in its own stage, and a moving
+// average.
+constexpr std::string_view kChanging = R"(parameter %w "w" f32[8,8] grad
+parameter %v "v" f32[8,8] grad
+buffer %scale "scale" f32[8]
+buffer %mean "norm.running_mean" f32[8]
+buffer %var "norm.running_var" f32[8]
+input %x "x" f32[s0,8]
+%scale_ = aten.mul_.Tensor(self=%scale, other=0.5) -> f32[8]
+%a = aten.linear.default(input=%x, weight=%w) -> f32[s0,8] @ first Linear
+%b = aten.mul.Tensor(self=%a, other=%scale_) -> f32[s0,8] @ first Linear
+%n = aten.batch_norm.default(input=%b, weight=None, bias=None, running_mean=%mean, running_var=%var, training=true, momentum=0.1, eps=1e-05, cudnn_enabled=true) -> f32[s0,8] @ norm BatchNorm1d
+%v_ = aten.clamp_.default(self=%v, min=-1) -> f32[8,8] @ last Linear
+%c = aten.linear.default(input=%n, weight=%v_) -> f32[s0,8] @ last Linear
+%loss = aten.sum.default(self=%c) -> f32[]
+return %loss
+)";
+
+TEST(Gradients, WhatForwardChangesIsKnownByStageAndRefusedForReplicas) {
+  const Graph graph = parse_graph(kChanging).value();
+  const Plan plan = build_plan(graph, "m.pt2", {.pp = 3, .cut_modules = {"norm", "last"}}).value();
+  const Partition partition = partition_by_plan(plan, graph).value();
+  const auto changed = [&](size_t stage) {
+    std::vector<std::string> names;
+    for (const int32_t input : changed_buffers(graph, partition.stages[stage])) {
+      names.push_back(graph.inputs[input].names[0]);
+    }
+    return names;
+  };
+  EXPECT_EQ(changed(0), (std::vector<std::string>{"scale"}));
+  EXPECT_EQ(changed(1), (std::vector<std::string>{"norm.running_mean", "norm.running_var"}));
+  EXPECT_EQ(changed(2), (std::vector<std::string>{}));
+  for (const Stage& stage : partition.stages) EXPECT_EQ(num_reductions(graph, stage, 1).value(), 0);
+  EXPECT_EQ(num_reductions(graph, partition.stages[0], 2).error().message,
+            "the forward pass changes buffer 'scale' by aten.mul_.Tensor, which replicas cannot "
+            "combine; use --dp 1");
+  EXPECT_EQ(num_reductions(graph, partition.stages[1], 2).value(), 1);
+  EXPECT_EQ(num_reductions(graph, partition.stages[2], 2).error().message,
+            "the forward pass changes parameter 'v' by aten.clamp_.default, which replicas cannot "
+            "combine; use --dp 1");
+}
+
+TEST(Gradients, AParameterReadForItsShapeOrItsValueAloneGetsNone) {
+  const Graph graph = parse_graph(R"(input %x "x" f32[s0,8]
+parameter %w "w" f32[8,8] grad
+parameter %shape "shape" f32[8] grad
+parameter %value "value" f32[8] grad
+parameter %unused "unused" f32[8] grad
+parameter %frozen "frozen" f32[8]
+%a = aten.linear.default(input=%x, weight=%w) -> f32[s0,8]
+%n = aten.new_full.default(self=%shape, size=[8], fill_value=2) -> f32[8]
+%d = aten.detach.default(self=%value) -> f32[8]
+%b = aten.mul.Tensor(self=%a, other=%n) -> f32[s0,8]
+%c = aten.mul.Tensor(self=%b, other=%d) -> f32[s0,8]
+%e = aten.mul.Tensor(self=%c, other=%frozen) -> f32[s0,8]
+%loss = aten.sum.default(self=%e) -> f32[]
+return %loss
+)")
+                          .value();
+  EXPECT_EQ(gets_gradient(graph), (std::vector<bool>{false, true, false, false, false, false}));
 }
 
 TEST(Plan, TextIsInvertible) {

@@ -4,8 +4,9 @@
 #include <optional>
 #include <set>
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
+
+#include <ATen/ATen.h>
 
 #include "trireme/base/philox.h"
 #include "trireme/graph/op_rules.h"
@@ -22,7 +23,7 @@ struct Interpreter::Step {
   // A random node runs by our own counter-based kernel: no call then.
   std::optional<OperatorCall> call;
   bool normalizes_batch = false;  // a batch_norm by the statistics of the micro-batch
-  std::vector<ValueId> dropped;  // values whose last use this is
+  std::vector<ValueId> dropped;   // values whose last use this is
 };
 
 namespace {
@@ -40,7 +41,8 @@ double number_of(const Node& node, std::string_view name, double otherwise) {
 
 bool flag_of(const Node& node, std::string_view name) {
   const Argument* argument = find_argument(node, name);
-  return argument != nullptr && std::holds_alternative<bool>(*argument) && std::get<bool>(*argument);
+  return argument != nullptr && std::holds_alternative<bool>(*argument) &&
+         std::get<bool>(*argument);
 }
 
 // The dim of a value whose size holds the batch; -1 when there is none.
@@ -67,6 +69,19 @@ DropoutKey dropout_key(const Graph& graph, NodeId node, ValueId batch_like, cons
     key.first_sample = 0;  // a weight: the same elements for every micro-batch
   }
   return key;
+}
+
+Error layout_dependent(const Node& node) {
+  return Error{fmt::format("{} of module '{}' draws random numbers in a way that depends on the "
+                           "layout, which is not supported; use dropout instead",
+                           node.op, node.module)};
+}
+
+// Operators that torch marks as random, but only some of whose arguments make them so (is_random).
+bool is_known_quiet(const Node& node) {
+  const std::string_view name = base_name(node.op);
+  return name == "dropout" || name == "dropout_" || name == "scaled_dot_product_attention" ||
+         name == "lstm" || name == "gru" || name == "rnn_tanh" || name == "rnn_relu";
 }
 
 bool is_counter_based(const Node& node) {
@@ -105,28 +120,41 @@ at::Tensor run_random(const Graph& graph, NodeId id, const std::vector<at::Tenso
   return changed.copy_(dropped);
 }
 
-// As torch.nn.functional does; the operator itself would go on with a variance that is not a number.
+// As torch.nn.functional does; the operator itself would go on with a variance that is not a
+// number.
 void check_batch_norm(const at::Tensor& x) {
   TORCH_CHECK(x.numel() > x.size(1), "training needs more than one value a channel, but a ",
               "micro-batch of sizes ", x.sizes(), " has one; use fewer micro-batches, or ",
               "--drop-last where the last batch of an epoch is too short");
 }
 
-void store_outputs(const Node& node, std::vector<c10::IValue>& stack,
+// A result of another dtype than the archive's would train on, with other numbers.
+void store_tensor(const Graph& graph, ValueId id, at::Tensor tensor,
+                  std::vector<at::Tensor>& values) {
+  const at::ScalarType expected = scalar_type(graph.values[id.value].type.dtype);
+  TORCH_CHECK(!tensor.defined() || tensor.scalar_type() == expected, "%",
+              graph.values[id.value].name, " is ", tensor.scalar_type(), ", but ", expected,
+              " in the archive");
+  values[id.value] = std::move(tensor);
+}
+
+void store_outputs(const Graph& graph, const Node& node, std::vector<c10::IValue>& stack,
                    std::vector<at::Tensor>& values, InterpreterRun& run) {
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const NodeOutput& output = node.outputs[i];
     if (!output.symbol.empty()) {
-      run.symbols[output.symbol] = stack[i].isInt()     ? stack[i].toInt()
+      run.symbols[output.symbol] = stack[i].isInt()      ? stack[i].toInt()
                                    : stack[i].isScalar() ? stack[i].toScalar().toLong()
                                                          : stack[i].toSymInt().expect_int();
     } else if (output.is_list) {
       std::vector<at::Tensor> list = stack[i].toTensorVector();
       TORCH_CHECK(list.size() == output.values.size(), node.op, " made ", list.size(),
                   " tensors, not ", output.values.size());
-      for (size_t k = 0; k < list.size(); ++k) values[output.values[k].value] = std::move(list[k]);
+      for (size_t k = 0; k < list.size(); ++k) {
+        store_tensor(graph, output.values[k], std::move(list[k]), values);
+      }
     } else {
-      values[output.values[0].value] = std::move(stack[i]).toTensor();
+      store_tensor(graph, output.values[0], std::move(stack[i]).toTensor(), values);
     }
   }
 }
@@ -144,7 +172,8 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
   for (const NodeId id : nodes) {
     const Node& node = graph.nodes[id.value];
     // A counter of training steps (BatchNorm's) does not move in evaluation.
-    const bool is_counter = base_name(node.op) == "add_" && node.module_class.starts_with("BatchNorm") &&
+    const bool is_counter = base_name(node.op) == "add_" &&
+                            node.module_class.starts_with("BatchNorm") &&
                             operands(node).size() == 1;
     if (mode == Mode::kEvaluation && is_counter) continue;
     Step step{.node = id,
@@ -154,13 +183,15 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
               .dropped = {}};
     if (mode == Mode::kTraining && is_random(node)) {
       if (!is_counter_based(node)) {
-        return Error{fmt::format("{} of module '{}' draws random numbers in a way that depends on "
-                                 "the layout, which is not supported; use dropout instead",
-                                 node.op, node.module)};
+        return layout_dependent(node);
       }
     } else {
       Result<OperatorCall> call = OperatorCall::make(node, mode);
       if (!call.ok()) return call.error();
+      // torch's own word for it, where our list of random operators has a gap.
+      if (mode == Mode::kTraining && call.value().draws_random_numbers() && !is_known_quiet(node)) {
+        return layout_dependent(node);
+      }
       step.call = std::move(call.value());
     }
     interpreter->steps_.push_back(std::move(step));
@@ -190,7 +221,7 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
       if (step.normalizes_batch) check_batch_norm(values[operands(node)[0].value]);
       if (step.call.has_value()) {
         step.call->run(values, run.symbols, stack);
-        store_outputs(node, stack, values, run);
+        store_outputs(graph_, node, stack, values, run);
         stack.clear();
       } else {
         values[node.outputs[0].values[0].value] = run_random(graph_, step.node, values, run);

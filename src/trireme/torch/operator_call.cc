@@ -1,6 +1,7 @@
 #include "trireme/torch/operator_call.h"
 
 #include <ATen/ScalarOps.h>
+#include <ATen/core/enum_tag.h>
 #include <fmt/format.h>
 
 #include "trireme/graph/op_rules.h"
@@ -235,6 +236,10 @@ Result<OperatorCall> OperatorCall::make(const Node& node, Mode mode) {
                              schema.returns().size(), node.outputs.size())};
   }
   return call;
+}
+
+bool OperatorCall::draws_random_numbers() const {
+  return op_.hasTag(at::Tag::nondeterministic_seeded);
 }
 
 void OperatorCall::run(const std::vector<at::Tensor>& values, const SymbolValues& symbols,

@@ -26,6 +26,9 @@ class OperatorCall {
   // Errors: the operator is not in this libtorch, an argument does not fit its schema.
   static Result<OperatorCall> make(const Node& node, Mode mode);
 
+  // By torch's tag: it may draw from torch's own generator.
+  [[nodiscard]] bool draws_random_numbers() const;
+
   // Tensors by ValueId. REQUIRES: the operands are defined. Throws what torch throws.
   void run(const std::vector<at::Tensor>& values, const SymbolValues& symbols,
            std::vector<c10::IValue>& stack) const;

@@ -1,0 +1,147 @@
+"""What an archive does not say aloud: its default dtype, writes through `out`, parameters that the forward changes, and
+random numbers drawn in place. Each is right in every layout, or refused by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from own_model import compare, integers, normal
+from torch import nn
+
+pytestmark = pytest.mark.binary
+
+WIDTH = 6
+NUM_ROWS = 24
+
+
+class Head(nn.Module):
+    """Two layers after something that a test puts in the middle."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    @staticmethod
+    def rows(generator):
+        return {"x": normal(generator, NUM_ROWS, WIDTH), "y": normal(generator, NUM_ROWS, WIDTH)}
+
+    def middle(self, x):
+        return x
+
+    def forward(self, x, y):
+        return F.mse_loss(self.last(self.middle(torch.tanh(self.first(x)))), y)
+
+
+class DefaultDtype(Head):
+    def middle(self, x):
+        positions = torch.arange(WIDTH)
+        return x + positions * 0.01 + torch.zeros(WIDTH) + torch.full((WIDTH,), 0.3)
+
+
+@pytest.fixture
+def double_default():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("layout", [(1, 1, 1), (2, 2, 2)])
+def test_tensors_without_a_dtype_have_the_default_of_the_export(double_default, own_model, layout):
+    model = own_model(DefaultDtype)
+    compare(model.expected(), model.train(layout=layout))
+
+
+class Spectral(Head):
+    """Power iteration writes its vectors by `out=`."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH))
+
+    def middle(self, x):
+        return torch.tanh(self.inner(x))
+
+
+@pytest.mark.parametrize("layout", [(1, 1, 1), (2, 1, 1), (3, 1, 1)])
+def test_a_buffer_written_by_out_stays_in_one_stage(own_model, layout):
+    model = own_model(Spectral)
+    compare(model.expected(), model.train(layout=layout))
+
+
+def test_a_buffer_written_by_out_is_refused_for_replicas(own_model):
+    refusal = own_model(Spectral).command("--batch", 11, "--steps", 1, "--dp", 2, code=2)
+    assert "the forward pass changes buffer 'inner.parametrizations.weight.0._" in refusal.stderr
+    assert "which replicas cannot combine; use --dp 1" in refusal.stderr
+
+
+class Renormed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.last = nn.Embedding(9, WIDTH, max_norm=1.0), nn.Linear(WIDTH, WIDTH)
+
+    @staticmethod
+    def rows(generator):
+        return {"i": integers(generator, 9, NUM_ROWS), "y": normal(generator, NUM_ROWS, WIDTH)}
+
+    def forward(self, i, y):
+        return F.mse_loss(self.last(self.table(i)), y)
+
+
+def test_a_parameter_that_the_forward_changes_is_refused_for_replicas(own_model):
+    model = own_model(Renormed)
+    compare(model.expected(), model.train())
+    refusal = model.command("--batch", 11, "--steps", 1, "--dp", 2, code=2)
+    assert (
+        "the forward pass changes parameter 'table.weight' by aten.embedding_renorm_.default, which replicas cannot "
+        "combine; use --dp 1"
+    ) in refusal.stderr
+
+
+class Uniform(Head):
+    def middle(self, x):
+        return x * torch.empty_like(x).uniform_()
+
+
+class Exponential(Head):
+    def middle(self, x):
+        return x * torch.empty_like(x).exponential_()
+
+
+class Gamma(Head):
+    def middle(self, x):
+        return x * torch._standard_gamma(x.detach().abs() + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "operator"),
+    [
+        (Uniform, "aten.uniform_.default"),
+        (Exponential, "aten.exponential_.default"),
+        (Gamma, "aten._standard_gamma.default"),
+    ],
+)
+def test_random_numbers_of_torchs_generator_are_refused(own_model, kind, operator):
+    refusal = own_model(kind).command("--batch", 11, "--steps", 1, code=2)
+    assert f"{operator} of module '' draws random numbers in a way that depends on the layout" in refusal.stderr
+
+
+class Complex(Head):
+    def __init__(self):
+        super().__init__()
+        self.filter = nn.Parameter(torch.ones(WIDTH // 2 + 1, dtype=torch.complex128))
+
+    def to(self, dtype):
+        self.first.to(dtype), self.last.to(dtype)  # Module.to would make the filter real
+        return self
+
+    def middle(self, x):
+        return torch.fft.irfft(torch.fft.rfft(x) * self.filter, n=WIDTH)
+
+
+def test_a_complex_parameter_is_refused(own_model):
+    refusal = own_model(Complex).command("--batch", 11, "--steps", 1, code=2)
+    assert (
+        "parameter 'filter' is c128; complex parameters are not supported, store it as a real one and call "
+        "torch.view_as_complex"
+    ) in refusal.stderr

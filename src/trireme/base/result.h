@@ -61,7 +61,10 @@ class [[nodiscard]] Result<void> {
 
   [[nodiscard]] bool ok() const { return !error_.has_value(); }
   // REQUIRES: !ok().
-  [[nodiscard]] const Error& error() const { return *error_; }
+  [[nodiscard]] const Error& error() const {
+    TRIREME_CHECK(error_.has_value(), "there is no error");
+    return *error_;
+  }
 
  private:
   std::optional<Error> error_;

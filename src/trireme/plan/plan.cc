@@ -1,6 +1,7 @@
 #include "trireme/plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -85,7 +86,7 @@ class StageSearch {
     positions_.push_back(static_cast<int32_t>(cuts.flops_before.size()) - 1);
   }
 
-  std::vector<int32_t> run() const {
+  [[nodiscard]] std::vector<int32_t> run() const {
     const double bottleneck = smallest_bottleneck();
     return fewest_bytes(bottleneck * 1.02 + 1e-9);
   }
@@ -200,7 +201,7 @@ PlanStage describe_stage(const Graph& graph, const CutAnalysis& cuts, const Stag
     description.flops_share = (cuts.flops_before[end] - cuts.flops_before[first]) / total;
     // As it is written, so that a plan read back is the same plan.
     description.flops_share =
-        static_cast<double>(static_cast<int64_t>(description.flops_share * 1e4 + 0.5)) / 1e4;
+        std::round(description.flops_share * 1e4) / 1e4;
   }
   description.bytes_in = boundary_bytes(graph, stage.receives, symbols, batch);
   description.bytes_out = boundary_bytes(graph, stage.sends, symbols, batch);

@@ -145,3 +145,27 @@ def test_a_complex_parameter_is_refused(own_model):
         "parameter 'filter' is c128; complex parameters are not supported, store it as a real one and call "
         "torch.view_as_complex"
     ) in refusal.stderr
+
+
+class FloatItem(Head):
+    def middle(self, x):
+        return x * x.detach().abs().mean().item()
+
+
+def test_a_floating_point_number_that_the_data_decides_is_refused(own_model):
+    refusal = own_model(FloatItem).command("--batch", 11, "--steps", 1, code=2)
+    assert "the data decides a floating-point number (.item()), which is not supported; keep it a tensor" in refusal.stderr
+
+
+class Masked(Head):
+    """The number of positive rows is known only when they are counted."""
+
+    def middle(self, x):
+        positive = x[x[:, 0] > 0]
+        return x + positive.sum(0) / WIDTH
+
+
+@pytest.mark.parametrize("layout", [(1, 1, 1), (1, 1, 3), (2, 2, 2)])
+def test_sizes_that_the_data_decides_stay_in_one_stage(own_model, layout):
+    model = own_model(Masked)
+    compare(model.expected(micro_batches=layout[1] * layout[2]), model.train(layout=layout))

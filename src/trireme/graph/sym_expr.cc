@@ -130,6 +130,12 @@ Result<SymValue> less(const Values& v) {
 Result<SymValue> less_equal(const Values& v) {
   return SymValue(int64_t{as_double(v[0]) <= as_double(v[1])});
 }
+Result<SymValue> greater(const Values& v) {
+  return SymValue(int64_t{as_double(v[0]) > as_double(v[1])});
+}
+Result<SymValue> greater_equal(const Values& v) {
+  return SymValue(int64_t{as_double(v[0]) >= as_double(v[1])});
+}
 Result<SymValue> logical_not(const Values& v) { return SymValue(int64_t{as_double(v[0]) == 0}); }
 
 struct SymFunction {
@@ -158,6 +164,8 @@ constexpr std::array kFunctions = {
     SymFunction{"ne", 2, 2, not_equal},
     SymFunction{"lt", 2, 2, less},
     SymFunction{"le", 2, 2, less_equal},
+    SymFunction{"gt", 2, 2, greater},
+    SymFunction{"ge", 2, 2, greater_equal},
     SymFunction{"not", 1, 1, logical_not},
 };
 

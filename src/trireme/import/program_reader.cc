@@ -306,11 +306,17 @@ class ProgramReader {
         for (const Json& item : as_array(body)) {
           result.values.push_back(define(scope, identifier_of(item.at("name"))));
         }
-      } else if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool") {
+      } else if (kind == "as_sym_int" || kind == "as_sym_float") {
         const SymExpr expression = read_sym_argument(scope, body);
         const bool is_new = expression.is_symbol() && bound_symbols_.insert(expression.name).second;
         if (!is_new) continue;
+        if (kind == "as_sym_float") {
+          refuse("the data decides a floating-point number (.item()), which is not supported; keep "
+                 "it a tensor in the model");
+        }
         result.symbol = expression.name;
+      } else if (kind == "as_sym_bool") {
+        continue;  // comparisons of sizes: most serve assertions; a use reads the expression
       } else if (kind == "as_none" || kind == "as_int" || kind == "as_bool" || kind == "as_float") {
         continue;
       } else {

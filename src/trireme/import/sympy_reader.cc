@@ -42,6 +42,8 @@ constexpr std::array kFunctions = {
     SympyFunction{"Ne", "ne"},
     SympyFunction{"StrictLessThan", "lt"},
     SympyFunction{"LessThan", "le"},
+    SympyFunction{"StrictGreaterThan", "gt"},
+    SympyFunction{"GreaterThan", "ge"},
     SympyFunction{"Not", "not"},
 };
 

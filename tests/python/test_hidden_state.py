@@ -154,7 +154,9 @@ class FloatItem(Head):
 
 def test_a_floating_point_number_that_the_data_decides_is_refused(own_model):
     refusal = own_model(FloatItem).command("--batch", 11, "--steps", 1, code=2)
-    assert "the data decides a floating-point number (.item()), which is not supported; keep it a tensor" in refusal.stderr
+    assert (
+        "the data decides a floating-point number (.item()), which is not supported; keep it a tensor" in refusal.stderr
+    )
 
 
 class Masked(Head):

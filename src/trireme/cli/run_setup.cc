@@ -46,9 +46,10 @@ Status check_model(const Graph& graph, const std::string& path, bool is_training
     const DType dtype = graph.values[input.value.value].type.dtype;
     const bool is_complex = dtype == DType::kComplex64 || dtype == DType::kComplex128;
     if (input.kind == GraphInput::Kind::kParameter && is_complex) {
-      return Error{fmt::format("{}: parameter '{}' is {}; complex parameters are not supported, "
-                               "store it as a real one and call torch.view_as_complex",
-                               path, input.names[0], dtype_info(dtype).name)};
+      return Error{
+          fmt::format("{}: parameter '{}' is {}; complex parameters are not supported, "
+                      "store it as a real one and call torch.view_as_complex",
+                      path, input.names[0], dtype_info(dtype).name)};
     }
   }
   if (!batch_symbol(graph).has_value()) {

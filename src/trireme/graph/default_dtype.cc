@@ -12,9 +12,8 @@ DType default_dtype(const Graph& graph) {
     const std::vector<ValueId> read = operands(node);
     if (std::any_of(read.begin(), read.end(), is_floating)) continue;
     const bool names_dtype =
-        std::any_of(node.arguments.begin(), node.arguments.end(), [](const NamedArgument& a) {
-          return std::holds_alternative<DType>(a.value);
-        });
+        std::any_of(node.arguments.begin(), node.arguments.end(),
+                    [](const NamedArgument& a) { return std::holds_alternative<DType>(a.value); });
     if (names_dtype) continue;
     for (const ValueId id : results(node)) {
       const DType dtype = graph.values[id.value].type.dtype;

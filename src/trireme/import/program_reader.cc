@@ -311,8 +311,9 @@ class ProgramReader {
         const bool is_new = expression.is_symbol() && bound_symbols_.insert(expression.name).second;
         if (!is_new) continue;
         if (kind == "as_sym_float") {
-          refuse("the data decides a floating-point number (.item()), which is not supported; keep "
-                 "it a tensor in the model");
+          refuse(
+              "the data decides a floating-point number (.item()), which is not supported; keep "
+              "it a tensor in the model");
         }
         result.symbol = expression.name;
       } else if (kind == "as_sym_bool") {

@@ -200,8 +200,7 @@ PlanStage describe_stage(const Graph& graph, const CutAnalysis& cuts, const Stag
   if (total > 0) {
     description.flops_share = (cuts.flops_before[end] - cuts.flops_before[first]) / total;
     // As it is written, so that a plan read back is the same plan.
-    description.flops_share =
-        std::round(description.flops_share * 1e4) / 1e4;
+    description.flops_share = std::round(description.flops_share * 1e4) / 1e4;
   }
   description.bytes_in = boundary_bytes(graph, stage.receives, symbols, batch);
   description.bytes_out = boundary_bytes(graph, stage.sends, symbols, batch);
@@ -262,8 +261,8 @@ Status verify_plan(const Plan& plan, const Graph& graph) {
                              plan.pp, plan.dp, plan.micro_batches)};
   }
   if (int64_t{plan.pp} * plan.dp > kMaxRanks) {
-    return Error{fmt::format("the plan has {} x {} ranks, more than {}", plan.pp, plan.dp,
-                             kMaxRanks)};
+    return Error{
+        fmt::format("the plan has {} x {} ranks, more than {}", plan.pp, plan.dp, kMaxRanks)};
   }
   if (static_cast<int32_t>(plan.stages.size()) != plan.pp) {
     return Error{fmt::format("the plan has {} stages but says pp {}", plan.stages.size(), plan.pp)};

@@ -72,9 +72,10 @@ DropoutKey dropout_key(const Graph& graph, NodeId node, ValueId batch_like, cons
 }
 
 Error layout_dependent(const Node& node) {
-  return Error{fmt::format("{} of module '{}' draws random numbers in a way that depends on the "
-                           "layout, which is not supported; use dropout instead",
-                           node.op, node.module)};
+  return Error{
+      fmt::format("{} of module '{}' draws random numbers in a way that depends on the "
+                  "layout, which is not supported; use dropout instead",
+                  node.op, node.module)};
 }
 
 // Operators that torch marks as random, but only some of whose arguments make them so (is_random).

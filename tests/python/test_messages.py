@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 
 import command
 import pytest
@@ -44,6 +45,8 @@ def numbers(option, *rest, base=TRAIN):
 
 SAID = [
     ([], "give a command: inspect, plan, train, eval" + HELP),
+    (["--foo", "train"], "--foo is no option before a command; give a command: inspect, plan, train, eval" + HELP),
+    ([*PLAN, "--json", "--show-schedule"], "--json has no drawing; leave out --show-schedule"),
     (["trian"], "there is no command trian; known are inspect, plan, train, eval" + HELP),
     (["train"], "MODEL is required" + TRAIN_HELP),
     (["eval"], "MODEL is required" + EVAL_HELP),
@@ -176,6 +179,10 @@ SAID = [
     ([*TRAIN, "--no-decay", "[a"], "--no-decay: '[a' is not a regular expression: Unmatched [, [^, [:, [., or [="),
     ([*TRAIN, "--save", "/nowhere/w"], "--save /nowhere/w: there is no folder /nowhere"),
     ([*TRAIN, "--save", "/tmp"], "--save /tmp: this is a folder, not a file"),
+    ([*TRAIN, "--save", MODEL], f"--save {MODEL} would overwrite MODEL"),
+    ([*PLAN, "-o", MODEL], f"-o {MODEL} would overwrite MODEL"),
+    ([*TRAIN, "--grad-norms", DATA.partition(":")[2]], f"--grad-norms {DATA.partition(':')[2]} would overwrite --data"),
+    ([*TRAIN, "--metrics", "/tmp/o", "--save", "/tmp/../tmp/o"], "--save /tmp/../tmp/o would overwrite --metrics"),
     ([*TRAIN, "--metrics", "/nowhere/m"], "--metrics /nowhere/m: there is no folder /nowhere"),
     ([*TRAIN, "--grad-norms", "/nowhere/g"], "--grad-norms /nowhere/g: there is no folder /nowhere"),
     ([*PLAN, "-o", "/nowhere/p"], "-o /nowhere/p: there is no folder /nowhere"),
@@ -198,6 +205,16 @@ def test_cut_says_how_many_stages_there_are():
     plan = json.loads(text)
     assert (plan["pp"], plan["micro_batches"]) == (3, 3)
     assert [stage["first_module"] for stage in plan["stages"][1:]] == ["layers.1", "head"]
+
+
+@pytest.mark.parametrize("arguments", [[*PLAN, "--json"], ["inspect", MODEL], EVAL, ["--help"]], ids=str)
+def test_a_result_that_cannot_be_written(arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [command.BINARY, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "trireme: cannot write to stdout: No space left on device"
 
 
 def test_numbers_are_decimal():

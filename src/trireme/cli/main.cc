@@ -21,9 +21,13 @@
 namespace trireme {
 namespace {
 
-void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+// The exit status: what was asked for must have reached its reader.
+int print(std::string_view text, int exit_code) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return exit_code;
+  }
+  fmt::print(stderr, "trireme: cannot write to stdout: {}\n", std::strerror(errno));
+  return exit_code == 0 ? 1 : exit_code;
 }
 
 int refuse(const Error& error) {
@@ -32,6 +36,7 @@ int refuse(const Error& error) {
 }
 
 Result<std::string> run_plan(const PlanRequest& request) {
+  TRIREME_TRY(check_distinct({{"-o", request.output}}, {{"MODEL", request.model}}));
   TRIREME_TRY(check_writable("-o", request.output, WriteKind::kInPlace));
   TRIREME_TRY(Archive archive, Archive::open(request.model));
   const Graph& graph = archive.graph();
@@ -73,22 +78,21 @@ Result<std::string> run_plan(const PlanRequest& request) {
 int run(const std::vector<std::string>& arguments) {
   const Request request = parse_request("trireme", arguments);
   if (const auto* nothing = std::get_if<NothingToDo>(&request)) {
-    std::fputs(nothing->output.c_str(), nothing->exit_code == 0 ? stdout : stderr);
+    if (nothing->exit_code == 0) return print(nothing->output, 0);
+    std::fputs(nothing->output.c_str(), stderr);
     return nothing->exit_code;
   }
   if (const auto* run_request = std::get_if<RunRequest>(&request)) {
     const Result<LaunchOutcome> outcome =
         launch(*run_request, arguments, worker_beside_this_program());
     if (!outcome.ok()) return refuse(outcome.error());
-    print(outcome.value().result);
-    return outcome.value().exit_code;
+    return print(outcome.value().result, outcome.value().exit_code);
   }
   const Result<std::string> text = std::holds_alternative<PlanRequest>(request)
                                        ? run_plan(std::get<PlanRequest>(request))
                                        : inspect(std::get<InspectRequest>(request));
   if (!text.ok()) return refuse(text.error());
-  print(text.value());
-  return 0;
+  return print(text.value(), 0);
 }
 
 }  // namespace

@@ -335,7 +335,12 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
     known += (known.empty() ? "" : ", ") + command->get_name();
   }
   if (arguments.empty()) return fmt::format("give a command: {}", known);
-  if (arguments[0].starts_with("-")) return "";
+  for (const char* option : {"-h", "--help", "--version"}) {
+    if (arguments[0] == option) return "";
+  }
+  if (arguments[0].starts_with("-")) {
+    return fmt::format("{} is no option before a command; give a command: {}", arguments[0], known);
+  }
   return fmt::format("there is no command {}; known are {}", arguments[0], known);
 }
 
@@ -429,6 +434,11 @@ Request parse_request(const std::string& program, const std::vector<std::string>
   if (inspect_app->parsed()) return inspect;
   if (plan_app->parsed()) {
     follow_cut(*plan_app, plan.plan);
+    if (plan.wants_json && plan.shows_schedule) {
+      return NothingToDo{
+          .exit_code = 2,
+          .output = fmt::format("{}: --json has no drawing; leave out --show-schedule\n", program)};
+    }
     return plan;
   }
   RunRequest& run = train_app->parsed() ? train : eval;

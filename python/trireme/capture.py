@@ -20,18 +20,21 @@ import os
 import re
 import sys
 import tempfile
+import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.exc import UserError
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import Dim, ExportedProgram
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils import _pytree as pytree
 
 import trireme
@@ -62,7 +65,8 @@ def export(
       are targets: as many as the callable has parameters after the first. Parameters with defaults and `*targets` take
       what the model's `forward` has no place for, at least one. Of a dict, the keys that the callable names, and those
       that `forward` does not accept, are targets; a key that both name goes to both, `labels` to the loss alone.
-      Without a count, items is the batch size; torch's cross entropy counts the targets that are not ignored.
+      Without a count, items is the batch size. Torch's own cross entropy and negative log likelihood (modules,
+      functions and partials of them) count the targets that are not ignored, or sum their weights.
     - `"causal-lm"`: next-token cross entropy of `output.logits`. The labels are the inputs (those that
       `attention_mask` covers), or `labels` of a dict, or the second entry of a tuple; shifted inside.
     - `"masked-lm"`, `"seq2seq-lm"`, `"classification"`: cross entropy of `output.logits` with the key `labels` of a
@@ -79,6 +83,7 @@ def export(
     _check_loss(model, loss)
     call = _describe(model, example_batch, loss)
     _check_batch(model, call)
+    _check_modules(model)
     shapes = _dynamic_shapes(model, call, dynamic or {})
     program, reached = _trace(model, call, loss, shapes)
     _check_symbolic(model, program, call, shapes)
@@ -181,6 +186,12 @@ def _check_loss(model: nn.Module, loss: Loss) -> None:
             f'loss "{loss}" of {_name(model)} is not known; give one of {", ".join(NAMED_LOSSES)}, a callable, or None '
             "where the model returns its loss"
         )
+    kind, options = _torch_loss(loss)
+    if options.get("reduction") == "sum" and getattr(kind, "__module__", "").startswith("torch.nn."):
+        raise ValueError(
+            f'the loss {kind.__name__} of {_name(model)} has reduction="sum", but a mean is needed; take '
+            'reduction="mean", or return (mean loss, items) from a callable'
+        )
     if isinstance(loss, nn.Module) and next(loss.parameters(), None) is not None:
         raise ValueError(
             f"the loss {_name(loss)} has parameters of its own, which would not be trained; make it a submodule of "
@@ -224,14 +235,25 @@ def _result(model: nn.Module, value: Any, whose: str) -> tuple[torch.Tensor, Any
     return value, items
 
 
+def _torch_loss(loss: Any) -> tuple[Any, dict[str, Any]]:
+    """A loss of torch's own and its options: a function, a partial of one by keywords, or a module."""
+    if isinstance(loss, functools.partial) and not loss.args:
+        return loss.func, loss.keywords
+    is_torch = type(loss).__module__.startswith("torch.nn.")
+    return (type(loss), vars(loss) | loss._buffers) if is_torch and isinstance(loss, nn.Module) else (loss, {})
+
+
 def _counted_items(loss: Any, targets: list[Any]) -> torch.Tensor | None:
-    """Items of torch's own cross entropy, whose mean leaves out the ignored targets."""
-    ignore_index = IGNORE_INDEX if loss is F.cross_entropy else None
-    if isinstance(loss, nn.CrossEntropyLoss) and loss.weight is None:
-        ignore_index = loss.ignore_index
-    if ignore_index is None or not targets or targets[0].is_floating_point():
+    """What torch's cross entropy and likelihood divide by: the number, or weights, of targets not ignored."""
+    kind, options = _torch_loss(loss)
+    is_counted = kind in (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
+    if not is_counted or not targets or targets[0].is_floating_point():
         return None
-    return (targets[0] != ignore_index).sum()
+    target, weight = targets[0].flatten(), options.get("weight")
+    is_ignored = target == options.get("ignore_index", IGNORE_INDEX)
+    if weight is None:
+        return is_ignored.logical_not().sum()
+    return weight.gather(0, target.masked_fill(is_ignored, 0)).masked_fill(is_ignored, 0).sum()
 
 
 def _step(model: nn.Module, call: _Call, loss: Loss, flat: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Any]:
@@ -311,25 +333,30 @@ class _Guard:
     where: str
 
 
+def _place(model: nn.Module, frames: Iterable[tuple[FrameType, int]]) -> str:
+    """The user's module and line in the first of these frames that has them: `"layers.1" (Block) at gpt.py:12`."""
+    # torch's proxies of a module share its __dict__
+    owners = {id(m.__dict__): (n, m) for n, m in model.named_modules()}
+    module, line = None, ""
+    for frame, number in frames:
+        owner = frame.f_locals.get("self")
+        if module is None and isinstance(owner, nn.Module):
+            module = owners.get(id(owner.__dict__))
+        if not line and not frame.f_code.co_filename.startswith((os.path.dirname(torch.__file__), __file__, "<")):
+            line = f"{os.path.basename(frame.f_code.co_filename)}:{number}"
+        if module is not None and line:
+            break
+    name, owner = module or ("", model)
+    return (f'"{name}" ({_name(owner)})' if name else _name(model)) + (f" at {line}" if line else "")
+
+
 @contextlib.contextmanager
 def _recorded_guards(model: nn.Module) -> Iterator[list[_Guard]]:
     guards: list[_Guard] = []
-    # torch's proxies of a module share its __dict__
-    owners = {id(m.__dict__): (n, m) for n, m in model.named_modules()}
-    torch_root = os.path.dirname(torch.__file__)
     original = ShapeEnv._log_guard
 
     def log_guard(self: Any, prefix: str, expression: Any, *args: Any, **kwargs: Any) -> Any:
-        module, line, frame = None, "", sys._getframe(1)
-        while frame is not None and (module is None or not line):
-            owner = frame.f_locals.get("self")
-            if module is None and isinstance(owner, nn.Module):
-                module = owners.get(id(owner.__dict__))
-            if not line and not frame.f_code.co_filename.startswith((torch_root, __file__, "<")):
-                line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-            frame = frame.f_back
-        name, owner = module or ("", model)
-        guards.append(_Guard(expression, (f'"{name}" ({_name(owner)})' if name else _name(model)) + f" at {line}"))
+        guards.append(_Guard(expression, _place(model, traceback.walk_stack(sys._getframe(1)))))
         return original(self, prefix, expression, *args, **kwargs)
 
     ShapeEnv._log_guard = log_guard
@@ -403,11 +430,28 @@ def _trace(
         warnings.filterwarnings("ignore", message="None of the inputs have requires_grad", category=UserWarning)
         try:
             program = torch.export.export(model, tuple(call.tensors), strict=False, dynamic_shapes=shapes)
-        except UserError as error:
-            if "Constraints violated" not in str(error):
-                raise
-            raise ValueError(_violation(model, call, shapes, guards, str(error))) from error
+        except Exception as error:
+            if isinstance(error, UserError) and "Constraints violated" in str(error):
+                raise ValueError(_violation(model, call, shapes, guards, str(error))) from error
+            frames = list(traceback.walk_tb(error.__traceback__))
+            is_torch = frames[-1][0].f_code.co_filename.startswith(os.path.dirname(torch.__file__))
+            if not is_torch and not type(error).__module__.startswith("torch."):
+                raise  # ours, or of the user's own code
+            raise ValueError(_failure(model, error, frames)) from error
     return program, reached
+
+
+def _failure(model: nn.Module, error: Exception, frames: list[tuple[FrameType, int]]) -> str:
+    """Says in one sentence which part of the model torch cannot export."""
+    steps = [i for i, (frame, _) in enumerate(frames) if frame.f_code is _step.__code__]
+    where = _place(model, reversed(frames[steps[0] :] if steps else []))  # not of the caller of trireme.export
+    if isinstance(error, (GuardOnDataDependentSymNode, DataDependentOutputException)):
+        return (
+            f"{_name(model)} cannot be exported, as {where} decides by the values in a tensor, which one archive "
+            "cannot hold; write it without if, loop, int() or float() of such values, as with torch.where"
+        )
+    reason = next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return f"{_name(model)} cannot be exported, as {where} fails: {reason}; write that code with operators that export"
 
 
 def _violation(
@@ -469,6 +513,16 @@ def _check_batch(model: nn.Module, call: _Call) -> None:
             f"the example batch of {_name(model)} is of size {sizes[0]}, which torch.export makes static; give at "
             "least 2 samples"
         )
+
+
+def _check_modules(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if is_norm and module.momentum is None and module.track_running_stats:
+            raise ValueError(
+                f'module "{name}" ({_name(module)}) of {_name(model)} has momentum=None, an average whose factor '
+                "depends on the number of steps, which an archive cannot hold; give it a momentum such as 0.1"
+            )
 
 
 def _dynamic_shapes(model: nn.Module, call: _Call, dynamic: Dynamic) -> tuple[dict[int, Any], ...]:
@@ -618,6 +672,9 @@ def _manifest(model: nn.Module, program: ExportedProgram, call: _Call, loss: Los
 
 def _save(program: ExportedProgram, path: Path, manifest: dict[str, Any]) -> None:
     """The archive appears whole or not at all: it is written beside `path` and renamed."""
+    path = Path(os.path.realpath(path))  # a link stays one
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file, which an archive must be; give the path of a file")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as directory:
         draft = Path(directory) / path.name
         torch.export.save(program, draft, extra_files={"trireme.json": json.dumps(manifest, indent=1)})

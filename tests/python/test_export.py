@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import subprocess
@@ -60,7 +61,7 @@ def tokens(*shape):
 
 def run(path, *inputs):
     loss, items = torch.export.load(path).module()(*inputs)
-    return loss, int(items)
+    return loss, items.item() if isinstance(items, torch.Tensor) else items
 
 
 def close(a, b):
@@ -181,6 +182,19 @@ def test_an_archive_is_replaced_whole_and_keeps_no_more_of_the_batch(tmp_path):
 # --- losses ------------------------------------------------------------------------------------------------------
 
 
+def test_an_archive_takes_the_place_of_files_only(tmp_path):
+    (tmp_path / "link.pt2").symlink_to(tmp_path / "a.pt2")
+    trireme.export(Net(), (torch.randn(3, 4), tokens(3) % 3), tmp_path / "link.pt2", loss=F.cross_entropy)
+    assert (tmp_path / "link.pt2").is_symlink()
+    assert Archive(tmp_path / "a.pt2").inputs == ["x", "target"]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError) as caught:
+        trireme.export(Net(), (torch.randn(3, 4), tokens(3) % 3), tmp_path / "pipe", loss=F.cross_entropy)
+    assert str(caught.value) == (
+        f"{tmp_path / 'pipe'} is no regular file, which an archive must be; give the path of a file"
+    )
+
+
 def test_loss_callable_gives_the_batch_size_as_items(tmp_path):
     net = Net()
     trireme.export(
@@ -219,6 +233,43 @@ def test_cross_entropy_counts_targets_that_are_not_ignored(tmp_path):
     loss, items = run(tmp_path / "a.pt2", x, target)
     close(loss, loss_module(net(x), target))
     assert items == 2
+
+
+WEIGHTS = torch.tensor([0.5, 2.0, 0.25])
+COUNTED = {
+    "weighted": (nn.CrossEntropyLoss(weight=WEIGHTS), 0.75),
+    "weighted and ignored": (nn.CrossEntropyLoss(weight=WEIGHTS, ignore_index=2), 0.5),
+    "weighted and smooth": (nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.1), 0.75),
+    "smooth": (nn.CrossEntropyLoss(label_smoothing=0.1), 2),
+    "likelihood": (nn.NLLLoss(), 2),
+    "likelihood, ignored": (nn.NLLLoss(ignore_index=2), 1),
+    "likelihood, weighted": (nn.NLLLoss(weight=WEIGHTS), 0.75),
+    "function": (F.nll_loss, 2),
+    "partial": (functools.partial(F.cross_entropy, weight=WEIGHTS, ignore_index=0), 0.25),
+    "partial likelihood": (functools.partial(F.nll_loss, ignore_index=0), 1),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_losses_of_torch_count_what_their_mean_divides_by(tmp_path, name):
+    """Two micro-batches, weighted by their items, give the mean of the batch."""
+    net, (loss, wanted) = nn.Linear(4, 3), COUNTED[name]
+    trireme.export(net, (torch.randn(4, 4), tokens(4) % 3), tmp_path / "a.pt2", loss=loss)
+    ignored = getattr(loss, "ignore_index", getattr(loss, "keywords", {}).get("ignore_index", -100))
+    x, y = torch.randn(4, 4), torch.tensor([0, 2, ignored, ignored])
+    value, items = run(tmp_path / "a.pt2", x, y)
+    assert float(items) == wanted
+    close(value, loss(net(x), y))
+    x, y = torch.randn(5, 4), torch.tensor([0, 1, 1, 2, 1])
+    parts = [run(tmp_path / "a.pt2", x[rows], y[rows]) for rows in (slice(0, 2), slice(2, 5))]
+    total = sum(float(items) for _, items in parts)
+    close(sum(value * float(items) for value, items in parts) / total, loss(net(x), y))
+
+
+def test_targets_that_are_probabilities_count_as_samples(tmp_path):
+    loss = nn.CrossEntropyLoss(weight=WEIGHTS)
+    trireme.export(Net(), (torch.randn(3, 4), torch.rand(3, 3)), tmp_path / "a.pt2", loss=loss)
+    assert run(tmp_path / "a.pt2", torch.randn(5, 4), torch.rand(5, 3))[1] == 5
 
 
 def test_dict_inputs_are_keywords_and_the_loss_names_its_targets(tmp_path):
@@ -534,6 +585,20 @@ def test_loss_that_is_no_mean(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        (nn.CrossEntropyLoss(reduction="sum"), "CrossEntropyLoss"),
+        (functools.partial(F.cross_entropy, reduction="sum"), "cross_entropy"),
+    ],
+)
+def test_loss_that_is_a_sum(tmp_path, loss, name):
+    assert refusal(tmp_path, Net(), (torch.randn(3, 4), tokens(3) % 3), loss=loss) == (
+        f'the loss {name} of Net has reduction="sum", but a mean is needed; take reduction="mean", or return (mean loss, '
+        "items) from a callable"
+    )
+
+
 def test_loss_that_reaches_no_parameter(tmp_path):
     frozen = Net().requires_grad_(False)
     batch = (torch.randn(3, 4), tokens(3) % 3)
@@ -669,3 +734,85 @@ def test_file_rights_are_the_users(tmp_path):
     mask = os.umask(0)
     os.umask(mask)
     assert (tmp_path / "a.pt2").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+# --- what torch cannot export ------------------------------------------------------------------------------------
+
+
+class Around(nn.Module):
+    """The module in question is its part `middle`."""
+
+    def __init__(self, middle: nn.Module) -> None:
+        super().__init__()
+        self.first, self.middle = nn.Linear(4, 4), middle
+
+    def forward(self, x):
+        return self.middle(self.first(x)).square().mean()
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+class Reads(nn.Module):
+    def forward(self, x):
+        return x * float(x.max().item() > 0) if x.max().item() > 1 else x
+
+
+class Compares(nn.Module):
+    def forward(self, x):
+        return x if torch.equal(x, x + 1) else x * 2
+
+
+@torch.library.custom_op("test_export::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+class Opaque(nn.Module):
+    """Its operator does not tell the shape of its result."""
+
+    def forward(self, x):
+        return twice(x)
+
+
+def test_a_batch_norm_whose_momentum_depends_on_the_step(tmp_path):
+    assert refusal(tmp_path, Around(nn.BatchNorm1d(4, momentum=None)), torch.randn(3, 4)) == (
+        'module "middle" (BatchNorm1d) of Around has momentum=None, an average whose factor depends on the number of '
+        "steps, which an archive cannot hold; give it a momentum such as 0.1"
+    )
+    model = Around(nn.BatchNorm1d(4, momentum=None, track_running_stats=False))
+    trireme.export(model, torch.randn(3, 4), tmp_path / "a.pt2")
+
+
+DECIDES = (
+    "decides by the values in a tensor, which one archive cannot hold; write it without if, loop, int() or float() of such "
+    "values, as with torch.where"
+)
+UNEXPORTABLE = {
+    Branches: DECIDES,
+    Reads: DECIDES,
+    Compares: DECIDES,
+    Opaque: "fails: There was no fake impl registered for <CustomOpDef(test_export::twice)>. This is necessary for "
+    "torch.compile/export/fx tracing to work. Please use `twice.register_fake` to add an fake impl; write that code with "
+    "operators that export",
+}
+
+
+@pytest.mark.parametrize("kind", UNEXPORTABLE)
+def test_what_torch_cannot_export_is_one_sentence(tmp_path, kind):
+    line = inspect.getsourcelines(kind.forward)[1] + 1
+    assert refusal(tmp_path, Around(kind()), torch.randn(3, 4)) == (
+        f'Around cannot be exported, as "middle" ({kind.__name__}) at test_export.py:{line} {UNEXPORTABLE[kind]}'
+    )
+
+
+class Raises(nn.Module):
+    def forward(self, x):
+        raise KeyError("mine")
+
+
+def test_an_error_of_the_users_own_is_left_as_it_is(tmp_path):
+    with pytest.raises(KeyError, match="mine"):
+        trireme.export(Around(Raises()), torch.randn(3, 4), tmp_path / "a.pt2")

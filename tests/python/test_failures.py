@@ -117,7 +117,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_weights_of_the_step_bef
     failed = command.run(*train_arguments(*layout, "--save", saved, "--save-every", 1, steps=50), code=1)
     lines = failed.stderr.splitlines()[-4:]
     reason = f"failed: the loss of step 2 is not finite, first on {rank_name(1)}; the weights are those of step 1"
-    assert any(lines[0] == f"{rank_name(rank)} {reason}" for rank in range(4)), lines
+    assert lines[0] == f"{rank_name(1)} {reason}"
     expected, found = load_file(good), load_file(saved)
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 
@@ -21,6 +23,8 @@ TRAIN = [*RUN, "--steps", 2]
 EVAL = ["eval", MODEL, "--data", DATA, "--batch", 8]
 PLAN = ["plan", MODEL]
 HELP = "; see trireme --help"
+TRAIN_HELP, EVAL_HELP, PLAN_HELP = (f"; see trireme {name} --help" for name in ("train", "eval", "plan"))
+CORES = len(os.sched_getaffinity(0))
 
 
 def refusal(*arguments):
@@ -35,21 +39,23 @@ def numbers(option, *rest, base=TRAIN):
     """Options that count: at least 1, or at least 0."""
     least = 0 if option in ("--seed", "--warmup-steps") else 1
     for value in [least - 1, "many", "1.5"]:
-        said = f"{option}: {value} is not a whole number of at least {least}{HELP}"
+        said = f"{option}: {value} is not a whole number of at least {least}; see trireme {base[0]} --help"
         yield [*base, option, value, *rest], said
 
 
 SAID = [
     ([], "give a command: inspect, plan, train, eval" + HELP),
+    (["--foo", "train"], "--foo is no option before a command; give a command: inspect, plan, train, eval" + HELP),
+    ([*PLAN, "--json", "--show-schedule"], "--json has no drawing; leave out --show-schedule"),
     (["trian"], "there is no command trian; known are inspect, plan, train, eval" + HELP),
-    (["train"], "MODEL is required" + HELP),
-    (["eval"], "MODEL is required" + HELP),
-    (["plan"], "MODEL is required" + HELP),
-    (["inspect"], "MODEL is required" + HELP),
-    (["train", MODEL], "--data is required" + HELP),
-    (["train", MODEL, "--data", DATA], "--batch is required" + HELP),
+    (["train"], "MODEL is required" + TRAIN_HELP),
+    (["eval"], "MODEL is required" + EVAL_HELP),
+    (["plan"], "MODEL is required" + PLAN_HELP),
+    (["inspect"], "MODEL is required; see trireme inspect --help"),
+    (["train", MODEL], "--data is required" + TRAIN_HELP),
+    (["train", MODEL, "--data", DATA], "--batch is required" + TRAIN_HELP),
     (RUN, "train needs --steps or --epochs"),
-    ([*TRAIN, "--epochs", 1], "--steps excludes --epochs" + HELP),
+    ([*TRAIN, "--epochs", 1], "--steps excludes --epochs" + TRAIN_HELP),
     ([*TRAIN, "--batchs", 3], "train does not take --batchs; see trireme train --help"),
     ([*EVAL, "--steps", 3], "eval does not take --steps; see trireme eval --help"),
     ([*PLAN, "--lr", 1], "plan does not take --lr; see trireme plan --help"),
@@ -69,11 +75,57 @@ SAID = [
     *numbers("--eval-every", "--eval-data", DATA),
     *numbers("--eval-batches", "--eval-data", DATA),
     *numbers("--eval-batches", base=EVAL),
-    ([*TRAIN, "--pp", 10**11], f"--pp: {10**11} is not a whole number of at least 1 and at most 2147483647" + HELP),
-    ([*TRAIN, "--optimizer", "lion"], "--optimizer: lion not in {adamw,sgd}" + HELP),
-    ([*TRAIN, "--lr-schedule", "step"], "--lr-schedule: step not in {constant,linear,cosine}" + HELP),
-    ([*TRAIN, "--betas", "0.9"], "--betas: At least 2 required but received 1" + HELP),
-    ([*TRAIN, "--betas", "a,b"], "Could not convert: --betas = a,b" + HELP),
+    (
+        [*TRAIN, "--pp", 10**11],
+        f"--pp: {10**11} is not a whole number of at least 1 and at most 2147483647" + TRAIN_HELP,
+    ),
+    (
+        [*TRAIN, "--seed", 2**64],
+        f"--seed: {2**64} is not a whole number of at least 0 and at most {2**63 - 1}" + TRAIN_HELP,
+    ),
+    (
+        [*TRAIN, "--warmup-steps", 2**63],
+        f"--warmup-steps: {2**63} is not a whole number of at least 0 and at most {2**63 - 1}" + TRAIN_HELP,
+    ),
+    ([*TRAIN, "--seed", ""], "--seed: '' is not a whole number of at least 0" + TRAIN_HELP),
+    ([*TRAIN, "--seed", "0x10"], "--seed: 0x10 is not a whole number of at least 0" + TRAIN_HELP),
+    ([*TRAIN, "--optimizer", "lion"], "--optimizer: lion not in {adamw,sgd}" + TRAIN_HELP),
+    ([*TRAIN, "--lr-schedule", "step"], "--lr-schedule: step not in {constant,linear,cosine}" + TRAIN_HELP),
+    ([*TRAIN, "--betas", "0.9"], "--betas: At least 2 required but received 1" + TRAIN_HELP),
+    ([*TRAIN, "--betas", "a,b"], "Could not convert: --betas = a,b" + TRAIN_HELP),
+    ([*TRAIN, "--betas", "nan,0.9"], "--betas nan must be at least 0 and less than 1"),
+    ([*TRAIN, "--lr", "fast"], "--lr: 'fast' is not a number" + TRAIN_HELP),
+    ([*TRAIN, "--lr", ""], "--lr: '' is not a number" + TRAIN_HELP),
+    ([*TRAIN, "--lr", "1e400"], "--lr: 1e400 is beyond the range of a double, some 1e-308 to 1e308" + TRAIN_HELP),
+    ([*TRAIN, "--clip-norm", "none"], "--clip-norm: 'none' is not a number" + TRAIN_HELP),
+    ([*TRAIN, "--clip-norm", "inf"], "--clip-norm inf must be greater than 0 and finite"),
+    ([*TRAIN, "--weight-decay", "1,5"], "--weight-decay: '1,5' is not a number" + TRAIN_HELP),
+    ([*TRAIN, "--eps", "nan"], "--eps nan must be at least 0"),
+    ([*TRAIN, "--optimizer", "sgd", "--momentum", "nan"], "--momentum nan must be at least 0"),
+    *(
+        ([*base, option, ""], f"{option}: it is empty; see trireme {base[0]} --help")
+        for base, options in {
+            tuple(TRAIN): ["--save", "--metrics", "--grad-norms", "--init", "--plan", "--cut", "--freeze", "--no-decay"],
+            tuple(PLAN): ["--output"],
+        }.items()
+        for option in options
+    ),
+    ([*TRAIN, "--eval-data", ""], "--eval-data: it is empty" + TRAIN_HELP),
+    (["inspect", ""], "MODEL: it is empty; see trireme inspect --help"),
+    (
+        [*TRAIN, "--freeze", "(" * 20000],
+        "--freeze: the expression has 20000 characters, more than 1000" + TRAIN_HELP,
+    ),
+    ([*TRAIN, "--seq-len", 8], f"--seq-len 8 is for bytes: and tokens:, not for {DATA}"),
+    ([*EVAL, "--seq-len", 8], f"--seq-len 8 is for bytes: and tokens:, not for {DATA}"),
+    (
+        [*TRAIN, "--threads", 100000],
+        f"--threads 100000 is more than {8 * CORES}, 8 for each of the {CORES} cores of this machine",
+    ),
+    (
+        ["train", MODEL, "--data", DATA, "--batch", 5000, "--steps", 1],
+        f"--batch 5000 is more than the 64 samples of --data {DATA}",
+    ),
     ([*TRAIN, "--betas", "0.9,1"], "--betas 1 must be at least 0 and less than 1"),
     ([*TRAIN, "--lr", -1], "--lr -1 must be at least 0"),
     ([*TRAIN, "--lr", "nan"], "--lr nan must be at least 0"),
@@ -98,7 +150,7 @@ SAID = [
     ([*EVAL, "--pp", 9], "--batch 8 has fewer samples than dp x micro-batches = 1 x 9 = 9"),
     ([*TRAIN, "--pp", 40], "the model can be cut at 11 places, which makes 12 stages, not --pp 40"),
     ([*PLAN, "--pp", 40], "the model can be cut at 11 places, which makes 12 stages, not --pp 40"),
-    ([*TRAIN, "--cut", "head"], "--cut names 1 module, but --pp 1 needs 0"),
+    ([*TRAIN, "--pp", 1, "--cut", "head"], "--cut names 1 module, but --pp 1 needs 0"),
     ([*TRAIN, "--pp", 2, "--cut", "head,layers.1"], "--cut names 2 modules, but --pp 2 needs 1"),
     (
         [*TRAIN, "--pp", 2, "--cut", "tail"],
@@ -127,6 +179,10 @@ SAID = [
     ([*TRAIN, "--no-decay", "[a"], "--no-decay: '[a' is not a regular expression: Unmatched [, [^, [:, [., or [="),
     ([*TRAIN, "--save", "/nowhere/w"], "--save /nowhere/w: there is no folder /nowhere"),
     ([*TRAIN, "--save", "/tmp"], "--save /tmp: this is a folder, not a file"),
+    ([*TRAIN, "--save", MODEL], f"--save {MODEL} would overwrite MODEL"),
+    ([*PLAN, "-o", MODEL], f"-o {MODEL} would overwrite MODEL"),
+    ([*TRAIN, "--grad-norms", DATA.partition(":")[2]], f"--grad-norms {DATA.partition(':')[2]} would overwrite --data"),
+    ([*TRAIN, "--metrics", "/tmp/o", "--save", "/tmp/../tmp/o"], "--save /tmp/../tmp/o would overwrite --metrics"),
     ([*TRAIN, "--metrics", "/nowhere/m"], "--metrics /nowhere/m: there is no folder /nowhere"),
     ([*TRAIN, "--grad-norms", "/nowhere/g"], "--grad-norms /nowhere/g: there is no folder /nowhere"),
     ([*PLAN, "-o", "/nowhere/p"], "-o /nowhere/p: there is no folder /nowhere"),
@@ -142,6 +198,29 @@ SAID = [
 @pytest.mark.parametrize(("arguments", "said"), SAID, ids=[" ".join(map(str, a[-2:])) for a, _ in SAID])
 def test_what_is_wrong_with_a_request(arguments, said):
     assert refusal(*arguments) == said
+
+
+def test_cut_says_how_many_stages_there_are():
+    text = command.run("plan", MODEL, "--cut", "layers.1,head", "--json").stdout
+    plan = json.loads(text)
+    assert (plan["pp"], plan["micro_batches"]) == (3, 3)
+    assert [stage["first_module"] for stage in plan["stages"][1:]] == ["layers.1", "head"]
+
+
+@pytest.mark.parametrize("arguments", [[*PLAN, "--json"], ["inspect", MODEL], EVAL, ["--help"]], ids=str)
+def test_a_result_that_cannot_be_written(arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [command.BINARY, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "trireme: cannot write to stdout: No space left on device"
+
+
+def test_numbers_are_decimal():
+    assert command.run("plan", MODEL, "--dp", "010", "--json").stdout == command.run(
+        "plan", MODEL, "--dp", 10, "--json"
+    ).stdout
 
 
 # --- plans -------------------------------------------------------------------------------------------------------
@@ -397,4 +476,4 @@ def test_a_result_that_cannot_be_written_is_a_failure(arguments):
     with open("/dev/full", "w") as full:
         result = subprocess.run([command.BINARY, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert result.returncode == 1
-    assert result.stderr == "trireme: cannot write to the standard output: No space left on device\n"
+    assert result.stderr == "trireme: cannot write to stdout: No space left on device\n"

@@ -159,6 +159,26 @@ def test_an_interrupted_setup_makes_its_environment_anew(fresh):
     assert not (fresh / ".venv" / "half-made").exists()
 
 
+def test_setup_says_when_it_takes_an_environment_from_another_checkout(fresh):
+    python_with_a_pip(fresh, "true")
+    assert setup(fresh).returncode == 0
+    packages = fresh / ".venv" / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    link = packages / "__editable__.trireme-0.1.0.pth"
+    link.write_text("/elsewhere/python")
+    (fresh / "requirements.txt").open("a").write("\n")
+    result = setup(fresh)
+    assert (
+        f"setup: in {fresh}/.venv, `import trireme` was that of /elsewhere/python and becomes that of {fresh}/python; "
+        "PYTHONPATH selects another\n"
+    ) in result.stdout
+    link.write_text(f"{fresh}/python")
+    (fresh / "requirements.txt").open("a").write("\n")
+    result = setup(fresh)
+    assert result.returncode == 0
+    assert "was that of" not in result.stdout
+
+
 def test_setup_deletes_no_environment_that_it_did_not_make(fresh):
     python_with_a_pip(fresh, "false")
     own = fresh / "own" / "bin" / "python"

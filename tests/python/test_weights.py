@@ -129,7 +129,8 @@ def test_save_every_keeps_the_last_good_weights(own_model, tmp_path, layout):
     arguments = ["train", model.archive, "--data", f"safetensors:{data}", *options, "--save", saved]
     result = command.run(*arguments, "--steps", 5, "--save-every", 2, code=1)
     rank = f"rank {stages - 1} (stage {stages - 1}, replica 0)"
-    assert f"the loss of step 4 is not finite, first on {rank}; the weights are those of step 3" in result.stderr
+    begin = f"{rank} failed: " if stages * replicas == 1 else f" failed: {rank}: "
+    assert f"{begin}the loss of step 4 is not finite, first on {rank}; the weights are those of step 3" in result.stderr
     assert all(torch.equal(value, wanted[name]) for name, value in load_file(saved).items())
     assert [p.name for p in tmp_path.iterdir() if "saved" in p.name] == ["saved.safetensors"]
     result = command.run(*arguments, "--steps", 3, "--save-every", 1)

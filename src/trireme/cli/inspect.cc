@@ -86,7 +86,9 @@ void count_ops(const Graph& graph, const SymbolValues& symbols, Findings& findin
 }
 
 void find_blocks(const Graph& graph, const CutAnalysis& cuts, Findings& findings) {
-  std::vector<int32_t> bounds = block_cuts(graph, cuts);
+  std::vector<int32_t> bounds = block_cuts(graph, cuts, BlockGrain::kModules);
+  // One block would say that the model cannot be cut, while the planner looks closer.
+  if (bounds.empty()) bounds = block_cuts(graph, cuts, BlockGrain::kOperators);
   bounds.insert(bounds.begin(), 0);
   bounds.push_back(static_cast<int32_t>(graph.nodes.size()));
   for (size_t i = 0; i + 1 < bounds.size(); ++i) {
@@ -221,7 +223,8 @@ std::string to_table(const Archive& archive, const Findings& findings) {
   text += "\nchain of blocks\n";
   for (size_t i = 0; i < findings.blocks.size(); ++i) {
     const Block& block = findings.blocks[i];
-    const std::string modules = block.first_module == block.last_module
+    const std::string modules = block.first_module.empty() ? "(no module)"
+                                : block.first_module == block.last_module
                                     ? block.first_module
                                     : block.first_module + " .. " + block.last_module;
     text += fmt::format("  {:>3}  {:<52} {:>5.1f}% of flops {:>10} B in\n", i, modules,

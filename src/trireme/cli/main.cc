@@ -21,14 +21,13 @@
 namespace trireme {
 namespace {
 
-// The exit status: a result that nobody could receive is a failure.
+// The exit status: what was asked for must have reached its reader.
 int print(std::string_view text, int exit_code) {
-  if (text.empty()) return exit_code;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
     return exit_code;
   }
-  fmt::print(stderr, "trireme: cannot write to the standard output: {}\n", std::strerror(errno));
-  return 1;
+  fmt::print(stderr, "trireme: cannot write to stdout: {}\n", std::strerror(errno));
+  return exit_code == 0 ? 1 : exit_code;
 }
 
 int refuse(const Error& error) {
@@ -37,6 +36,7 @@ int refuse(const Error& error) {
 }
 
 Result<std::string> run_plan(const PlanRequest& request) {
+  TRIREME_TRY(check_distinct({{"-o", request.output}}, {{"MODEL", request.model}}));
   TRIREME_TRY(check_writable("-o", request.output, WriteKind::kInPlace));
   TRIREME_TRY(Archive archive, Archive::open(request.model));
   const Graph& graph = archive.graph();

@@ -19,16 +19,55 @@
 namespace trireme {
 namespace {
 
-// CLI11's own ranges print the limits of a double.
+// CLI11's own ranges print the limits of a double, and its numbers may be octal.
 CLI::Validator whole_number(int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) {
   return CLI::Validator(
       [least, most](std::string& text) -> std::string {
         int64_t value = 0;
         const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
         const bool is_number = code == std::errc() && end == text.data() + text.size();
-        if (is_number && value >= least && value <= most) return "";
-        return fmt::format("{} is not a whole number of at least {}{}", text, least,
-                           is_number && value > most ? fmt::format(" and at most {}", most) : "");
+        if (is_number && value >= least && value <= most) {
+          text = fmt::format("{}", value);  // used by transform(), and not by check()
+          return "";
+        }
+        const bool is_more =
+            text.find_first_not_of("0123456789") == std::string::npos &&
+            (code == std::errc::result_out_of_range || (is_number && value > most));
+        return fmt::format("{} is not a whole number of at least {}{}", text.empty() ? "''" : text,
+                           least, is_more ? fmt::format(" and at most {}", most) : "");
+      },
+      "");
+}
+
+CLI::Validator number() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double value = 0;
+        const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (end != text.data() + text.size() || code == std::errc::invalid_argument) {
+          return fmt::format("'{}' is not a number", text);
+        }
+        if (code == std::errc::result_out_of_range) {
+          return fmt::format("{} is beyond the range of a double, some 1e-308 to 1e308", text);
+        }
+        return "";
+      },
+      "");
+}
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string { return text.empty() ? "it is empty" : ""; }, "");
+}
+
+// The C library compiles an expression recursively.
+CLI::Validator expression() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        constexpr size_t kMost = 1000;
+        if (text.empty()) return "it is empty";
+        if (text.size() <= kMost) return "";
+        return fmt::format("the expression has {} characters, more than {}", text.size(), kMost);
       },
       "");
 }
@@ -63,21 +102,23 @@ std::string schedule_names() {
 void add_plan_options(CLI::App& app, PlanChoice& plan) {
   app.add_option("--pp", plan.pp, "pipeline stages")
       ->capture_default_str()
-      ->check(positive_count())
+      ->transform(positive_count())
       ->group("Plan");
   app.add_option("--dp", plan.dp, "replicas (data parallelism)")
       ->capture_default_str()
-      ->check(positive_count())
+      ->transform(positive_count())
       ->group("Plan");
   app.add_option("--micro-batches", plan.micro_batches, "micro-batches a replica and step [pp]")
-      ->check(positive_count())
+      ->transform(positive_count())
       ->group("Plan");
   app.add_option("--schedule", plan.schedule, "pipeline schedule: " + schedule_names())
       ->capture_default_str()
       ->group("Plan");
   app.add_option("--cut", plan.cut,
-                 "cut before these modules instead of where flops balance: h.3,h.6")
+                 "cut before these modules instead of where flops balance: h.3,h.6; with "
+                 "one stage more than names")
       ->delimiter(',')
+      ->check(not_empty())
       ->group("Plan");
 }
 
@@ -86,38 +127,45 @@ void add_data_options(CLI::App& app, RunRequest& run) {
                  "bytes:PATH[,PATH]  tokens:FILE[:uint16|uint32]  arrays:x.npy,y.npy  "
                  "safetensors:FILE")
       ->required()
+      ->check(not_empty())
       ->group("Data");
   app.add_option("--batch", run.batch, "samples a step, over all replicas")
       ->required()
-      ->check(positive())
+      ->transform(positive())
       ->group("Data");
   app.add_option("--seq-len", run.seq_len, "length of a sample of bytes: or tokens:")
-      ->check(positive())
+      ->transform(positive())
       ->group("Data");
 }
 
 void add_run_options(CLI::App& app, RunRequest& run) {
-  app.add_option("MODEL", run.model, "a .pt2 of trireme.export or torch.export.save")->required();
+  app.add_option("MODEL", run.model, "a .pt2 of trireme.export or torch.export.save")
+      ->required()
+      ->check(not_empty());
   add_data_options(app, run);
   add_plan_options(app, run.plan);
   app.add_option("--plan", run.plan.plan_path,
                  "a plan of `trireme plan`, instead of --pp ... --cut")
+      ->check(not_empty())
       ->group("Plan");
   app.add_option("--workers", run.workers,
                  "processes [pp x dp]; 1: all ranks are threads of one process")
-      ->check(positive_count())
+      ->transform(positive_count())
       ->group("Run");
   app.add_option("--threads", run.threads, "compute threads a rank")
       ->capture_default_str()
-      ->check(positive_count())
+      ->transform(positive_count())
       ->group("Run");
   app.add_option("--seed", run.seed, "of shuffling and dropout")
       ->capture_default_str()
-      ->check(whole_number(0))
+      ->transform(whole_number(0))
       ->group("Run");
   app.add_option("--init", run.init, "start from the weights of this safetensors file")
+      ->check(not_empty())
       ->group("Run");
-  app.add_option("--metrics", run.metrics, "write JSON lines here")->group("Run");
+  app.add_option("--metrics", run.metrics, "write JSON lines here")
+      ->check(not_empty())
+      ->group("Run");
   app.add_flag("--quiet", run.is_quiet, "no progress")->group("Run");
   app.add_flag("--json", run.wants_json, "print the result as one JSON object")->group("Run");
 }
@@ -128,22 +176,35 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
       ->capture_default_str()
       ->check(CLI::IsMember({"adamw", "sgd"}))
       ->group("Optimizer");
-  app.add_option("--lr", run.lr, "learning rate")->capture_default_str()->group("Optimizer");
+  app.add_option("--lr", run.lr, "learning rate")
+      ->capture_default_str()
+      ->check(number())
+      ->group("Optimizer");
   app.add_option("--momentum", optimizer.momentum, "of SGD")
       ->capture_default_str()
+      ->check(number())
       ->group("Optimizer");
   app.add_flag("--nesterov", optimizer.is_nesterov, "Nesterov's momentum")->group("Optimizer");
   add_betas(app, optimizer);
-  app.add_option("--eps", optimizer.eps, "of AdamW")->capture_default_str()->group("Optimizer");
+  app.add_option("--eps", optimizer.eps, "of AdamW")
+      ->capture_default_str()
+      ->check(number())
+      ->group("Optimizer");
   app.add_option("--weight-decay", optimizer.weight_decay, "[0.01 with adamw, 0 with sgd]")
+      ->check(number())
       ->group("Optimizer");
   app.add_option("--no-decay", optimizer.no_decay,
                  "no weight decay where this regular expression is found in a parameter's name: "
                  "'bias|norm'")
+      ->check(expression())
       ->group("Optimizer");
-  app.add_option("--freeze", run.freeze, "do not train parameters whose name has this: 'wte'")
+  app.add_option("--freeze", run.freeze,
+                 "do not train parameters where this regular expression is found in the name: "
+                 "'wte|^h[.]0[.]'")
+      ->check(expression())
       ->group("Optimizer");
   app.add_option("--clip-norm", run.clip_norm, "clip the gradient's global L2 norm to this")
+      ->check(number())
       ->group("Optimizer");
   static const std::map<std::string, LearningRateKind> kinds = {
       {"constant", LearningRateKind::kConstant},
@@ -158,15 +219,15 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
       ->group("Optimizer");
   app.add_option("--warmup-steps", run.warmup_steps, "W of --lr-schedule")
       ->capture_default_str()
-      ->check(whole_number(0))
+      ->transform(whole_number(0))
       ->group("Optimizer");
 }
 
 void add_train_options(CLI::App& app, RunRequest& run) {
   auto* steps =
-      app.add_option("--steps", run.steps, "optimizer steps")->check(positive())->group("Data");
+      app.add_option("--steps", run.steps, "optimizer steps")->transform(positive())->group("Data");
   app.add_option("--epochs", run.epochs, "passes over the data, instead of --steps")
-      ->check(positive())
+      ->transform(positive())
       ->excludes(steps)
       ->group("Data");
   app.add_flag_function(
@@ -177,21 +238,24 @@ void add_train_options(CLI::App& app, RunRequest& run) {
       ->group("Data");
   add_optimizer_options(app, run);
   app.add_option("--save", run.save, "write the weights to this safetensors file at the end")
+      ->check(not_empty())
       ->group("Run");
   app.add_option("--save-every", run.save_every, "and every K steps")
-      ->check(positive())
+      ->transform(positive())
       ->group("Run");
   app.add_option(
          "--grad-norms", run.grad_norms,
          "write the L2 norm of each parameter's gradient of the last step to this JSON file")
+      ->check(not_empty())
       ->group("Run");
   app.add_option("--eval-data", run.eval_data, "evaluate on this data, given like --data")
+      ->check(not_empty())
       ->group("Evaluation");
   app.add_option("--eval-every", run.eval_every, "every K steps [at the end only]")
-      ->check(positive())
+      ->transform(positive())
       ->group("Evaluation");
   app.add_option("--eval-batches", run.eval_batches, "batches an evaluation [all]")
-      ->check(positive())
+      ->transform(positive())
       ->group("Evaluation");
 }
 
@@ -219,6 +283,16 @@ std::string out_of_range(const RunRequest& run) {
   return "";
 }
 
+// --seq-len would be without effect. Empty: it has one, or the data will be refused for its kind.
+std::string unused_length(const RunRequest& run) {
+  if (!run.seq_len.has_value()) return "";
+  for (const std::string& data : {run.data, run.eval_data}) {
+    if (!data.empty() && !data.starts_with("arrays:") && !data.starts_with("safetensors:"))
+      return "";
+  }
+  return fmt::format("--seq-len {} is for bytes: and tokens:, not for {}", *run.seq_len, run.data);
+}
+
 // What CLI11 cannot say about options that belong together. Empty: nothing is wrong.
 std::string contradiction(const RunRequest& run, const CLI::App& app) {
   for (const char* option : {"--pp", "--dp", "--micro-batches", "--schedule", "--cut"}) {
@@ -237,6 +311,7 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
   if (run.optimizer.is_nesterov && run.optimizer.name == "sgd" && run.optimizer.momentum == 0) {
     return "--nesterov needs --momentum greater than 0";
   }
+  if (const std::string what = unused_length(run); !what.empty()) return what;
   if (!run.is_training) return "";
   const bool is_sgd = run.optimizer.name == "sgd";
   for (const char* option : {"--momentum", "--nesterov", "--betas", "--eps"}) {
@@ -249,6 +324,13 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
   return out_of_range(run);
 }
 
+// Without --pp, --cut says how many stages there are.
+void follow_cut(const CLI::App& app, PlanChoice& plan) {
+  if (app.count("--pp") == 0 && app.count("--cut") != 0) {
+    plan.pp = static_cast<int32_t>(plan.cut.size()) + 1;
+  }
+}
+
 // Empty: the first argument is a command, or an option of the program itself.
 std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::string known;
@@ -257,7 +339,12 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
     known += (known.empty() ? "" : ", ") + command->get_name();
   }
   if (arguments.empty()) return fmt::format("give a command: {}", known);
-  if (arguments[0].starts_with("-")) return "";
+  for (const char* option : {"-h", "--help", "--version"}) {
+    if (arguments[0] == option) return "";
+  }
+  if (arguments[0].starts_with("-")) {
+    return fmt::format("{} is no option before a command; give a command: {}", arguments[0], known);
+  }
   return fmt::format("there is no command {}; known are {}", arguments[0], known);
 }
 
@@ -293,16 +380,17 @@ Request parse_request(const std::string& program, const std::vector<std::string>
 
   InspectRequest inspect;
   CLI::App* inspect_app = app.add_subcommand("inspect", "what is in a .pt2");
-  inspect_app->add_option("MODEL", inspect.model, "a .pt2")->required();
+  inspect_app->add_option("MODEL", inspect.model, "a .pt2")->required()->check(not_empty());
   inspect_app->add_flag("--graph", inspect.wants_graph, "the graph's text form");
   inspect_app->add_flag("--json", inspect.wants_json, "everything, as JSON");
   inspect_app->footer("Example:\n  trireme inspect gpt.pt2 --graph | less");
 
   PlanRequest plan;
   CLI::App* plan_app = app.add_subcommand("plan", "what would go where: the dry run of train");
-  plan_app->add_option("MODEL", plan.model, "a .pt2")->required();
+  plan_app->add_option("MODEL", plan.model, "a .pt2")->required()->check(not_empty());
   add_plan_options(*plan_app, plan.plan);
-  plan_app->add_option("-o,--output", plan.output, "write the plan to this YAML file");
+  plan_app->add_option("-o,--output", plan.output, "write the plan to this YAML file")
+      ->check(not_empty());
   plan_app->add_flag("--show-schedule", plan.shows_schedule, "draw the schedule of one step");
   plan_app->add_flag("--json", plan.wants_json, "print the plan as JSON");
   plan_app->footer("Example:\n  trireme plan gpt.pt2 --pp 2 --dp 2 --micro-batches 4 -o plan.yaml");
@@ -319,7 +407,7 @@ Request parse_request(const std::string& program, const std::vector<std::string>
   CLI::App* eval_app = app.add_subcommand("eval", "the mean loss of a model on data");
   add_run_options(*eval_app, eval);
   eval_app->add_option("--eval-batches", eval.eval_batches, "batches to evaluate [all]")
-      ->check(positive())
+      ->transform(positive())
       ->group("Data");
   eval_app->footer(kFooter);
 
@@ -342,13 +430,23 @@ Request parse_request(const std::string& program, const std::vector<std::string>
         .output = fmt::format("{}: {} does not take {}; see {} {} --help\n", program, arguments[0],
                               first_extra(app, arguments), program, arguments[0])};
   } catch (const CLI::ParseError& error) {
-    return NothingToDo{
-        .exit_code = 2,
-        .output = fmt::format("{}: {}; see {} --help\n", program, error.what(), program)};
+    const bool has_command = !arguments[0].starts_with("-");
+    return NothingToDo{.exit_code = 2,
+                       .output = fmt::format("{}: {}; see {}{} --help\n", program, error.what(),
+                                             program, has_command ? " " + arguments[0] : "")};
   }
   if (inspect_app->parsed()) return inspect;
-  if (plan_app->parsed()) return plan;
+  if (plan_app->parsed()) {
+    follow_cut(*plan_app, plan.plan);
+    if (plan.wants_json && plan.shows_schedule) {
+      return NothingToDo{
+          .exit_code = 2,
+          .output = fmt::format("{}: --json has no drawing; leave out --show-schedule\n", program)};
+    }
+    return plan;
+  }
   RunRequest& run = train_app->parsed() ? train : eval;
+  follow_cut(train_app->parsed() ? *train_app : *eval_app, run.plan);
   if (const std::string what = contradiction(run, train_app->parsed() ? *train_app : *eval_app);
       !what.empty()) {
     return NothingToDo{.exit_code = 2, .output = fmt::format("{}: {}\n", program, what)};

@@ -1,5 +1,6 @@
 #include "trireme/cli/outputs.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -10,11 +11,39 @@
 #include <fmt/format.h>
 
 namespace trireme {
+namespace {
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  if (a.empty() || b.empty()) return false;
+  std::error_code code;
+  if (fs::equivalent(a, b, code)) return true;
+  return fs::weakly_canonical(fs::absolute(a), code) == fs::weakly_canonical(fs::absolute(b), code);
+}
+
+// The files of "arrays:x.npy,y.npy" or "tokens:t.bin:uint16".
+void add_data_files(const std::string& option, const std::string& spec,
+                    std::vector<NamedFile>& files) {
+  const size_t colon = spec.find(':');
+  if (colon == std::string::npos) return;
+  const std::string rest = spec.substr(colon + 1);
+  files.push_back({option, rest});
+  files.push_back({option, rest.substr(0, rest.rfind(':'))});
+  for (size_t begin = 0; begin < rest.size();) {
+    const size_t end = std::min(rest.find(',', begin), rest.size());
+    files.push_back({option, rest.substr(begin, end - begin)});
+    begin = end + 1;
+  }
+}
+
+}  // namespace
 
 Status check_writable(const std::string& option, const std::string& path, WriteKind kind) {
   namespace fs = std::filesystem;
   if (path.empty()) return Status();
   std::error_code ignored;
+  // What is no regular file is never replaced.
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) kind = WriteKind::kInPlace;
   if (fs::is_directory(path, ignored)) {
     return Error{fmt::format("{} {}: this is a folder, not a file", option, path)};
   }
@@ -32,7 +61,34 @@ Status check_writable(const std::string& option, const std::string& path, WriteK
   return Status();
 }
 
+Status check_distinct(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {
+  namespace fs = std::filesystem;
+  std::vector<NamedFile> taken = inputs;
+  for (const NamedFile& output : outputs) {
+    if (output.path.empty()) continue;
+    std::error_code ignored;
+    const bool is_special =
+        fs::exists(output.path, ignored) && !fs::is_regular_file(output.path, ignored);
+    if (is_special) continue;
+    for (const NamedFile& other : taken) {
+      if (!is_same_file(output.path, other.path)) continue;
+      return Error{
+          fmt::format("{} {} would overwrite {}", output.option, output.path, other.option)};
+    }
+    taken.push_back(output);
+  }
+  return Status();
+}
+
 Status check_outputs(const RunRequest& request) {
+  std::vector<NamedFile> inputs = {{"MODEL", request.model}, {"--plan", request.plan.plan_path}};
+  add_data_files("--data", request.data, inputs);
+  add_data_files("--eval-data", request.eval_data, inputs);
+  // Weights may take the place of those that were read.
+  const std::vector<NamedFile> texts = {{"--metrics", request.metrics},
+                                        {"--grad-norms", request.grad_norms}};
+  TRIREME_TRY(check_distinct(texts, {{"--init", request.init}}));
+  TRIREME_TRY(check_distinct({texts[0], texts[1], {"--save", request.save}}, inputs));
   TRIREME_TRY(check_writable("--save", request.save, WriteKind::kReplaced));
   TRIREME_TRY(check_writable("--metrics", request.metrics, WriteKind::kInPlace));
   return check_writable("--grad-norms", request.grad_norms, WriteKind::kInPlace);

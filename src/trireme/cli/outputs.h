@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trireme/base/result.h"
 #include "trireme/cli/request.h"
@@ -15,6 +16,17 @@ enum class WriteKind { kInPlace, kReplaced };
 // Creates, opens and truncates nothing. `option` is named in the message: "--metrics".
 [[nodiscard]] Status check_writable(const std::string& option, const std::string& path,
                                     WriteKind kind);
+
+// A file that a request names, and the option that names it.
+struct NamedFile {
+  std::string option;
+  std::string path;
+};
+
+// Error when an output is a file that is read, or an output before it. Files that do not exist yet
+// are compared by name; devices and pipes may be named more than once.
+[[nodiscard]] Status check_distinct(const std::vector<NamedFile>& outputs,
+                                    const std::vector<NamedFile>& inputs);
 
 // All output files of the request. Of the rank that writes, and of `trireme train`.
 [[nodiscard]] Status check_outputs(const RunRequest& request);

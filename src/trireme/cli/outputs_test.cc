@@ -35,6 +35,24 @@ TEST(Outputs, AnExistingFileStaysAsItIs) {
   EXPECT_EQ(std::filesystem::file_size(path), 3U);
 }
 
+TEST(Outputs, NoFileIsNamedTwice) {
+  const ScratchDirectory directory;
+  const std::string model = directory.path("m.pt2");
+  const std::string fresh = directory.path("fresh");
+  std::ofstream(model) << "model";
+  std::filesystem::create_symlink("m.pt2", directory.path("link"));
+  const auto refusal = [&](const std::vector<NamedFile>& outputs) {
+    const Status status = check_distinct(outputs, {{"MODEL", model}, {"--plan", ""}});
+    return status.ok() ? "" : status.error().message;
+  };
+  EXPECT_EQ(refusal({{"--save", fresh}, {"--metrics", ""}, {"--grad-norms", ""}}), "");
+  EXPECT_EQ(refusal({{"--save", "/dev/null"}, {"--metrics", "/dev/null"}}), "");
+  const std::string link = directory.path("link");
+  EXPECT_EQ(refusal({{"--save", link}}), fmt::format("--save {} would overwrite MODEL", link));
+  EXPECT_EQ(refusal({{"--save", fresh}, {"--metrics", fresh}}),
+            fmt::format("--metrics {} would overwrite --save", fresh));
+}
+
 TEST(Outputs, RefusesAMissingFolderAFolderAndWhatIsReadOnly) {
   const ScratchDirectory directory;
   const std::string folder = directory.path("folder");

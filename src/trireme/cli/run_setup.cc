@@ -1,6 +1,7 @@
 #include "trireme/cli/run_setup.h"
 
 #include <algorithm>
+#include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -90,6 +91,16 @@ Status check_workers(const RunRequest& request, int32_t num_ranks) {
   return Error{fmt::format("--workers {} is neither 1 nor pp x dp = {}", workers, num_ranks)};
 }
 
+// More threads than this only wait for each other, and many more cannot be started.
+Status check_threads(const RunRequest& request) {
+  constexpr int64_t kMostPerCore = 8;
+  const int64_t num_cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  if (request.threads <= kMostPerCore * num_cores) return Status();
+  return Error{
+      fmt::format("--threads {} is more than {}, {} for each of the {} cores of this machine",
+                  request.threads, kMostPerCore * num_cores, kMostPerCore, num_cores)};
+}
+
 Status prepare_data(RunSetup& setup) {
   const RunRequest& request = setup.request;
   TRIREME_TRY(std::vector<InputSpec> specs, input_specs(setup.graph));
@@ -108,6 +119,10 @@ Status prepare_data(RunSetup& setup) {
                      .order = request.shuffles ? SampleOrder::kShuffled : SampleOrder::kSequential,
                      .last_batch = request.drops_last ? LastBatch::kDropped : LastBatch::kKept}));
   setup.batches = batches;
+  if (request.is_training && request.batch > setup.data->num_samples()) {
+    return Error{fmt::format("--batch {} is more than the {} samples of --data {}", request.batch,
+                             setup.data->num_samples(), request.data)};
+  }
   const int64_t micro_batches = int64_t{setup.plan.dp} * setup.plan.micro_batches;
   if (request.batch < micro_batches) {
     return Error{fmt::format("--batch {} has fewer samples than dp x micro-batches = {} x {} = {}",
@@ -267,6 +282,7 @@ Result<RunSetup> make_run_setup(const RunRequest& request) {
   TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.model, request.plan));
   TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));
   TRIREME_TRY(check_workers(request, setup.num_ranks()));
+  TRIREME_TRY(check_threads(request));
   if (!request.init.empty()) {
     TRIREME_TRY(setup.initial, SafetensorsFile::open(request.init));
   }

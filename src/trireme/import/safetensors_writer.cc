@@ -2,6 +2,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -20,6 +22,20 @@ std::string temporary_name(const std::string& path) {
   return fmt::format("{}.{}.tmp", path, getpid());
 }
 
+// The file that a chain of symbolic links ends at, which need not exist.
+std::string behind_links(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  std::error_code code;
+  fs::path target = path;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(target, code); ++i) {
+    const fs::path link = fs::read_symlink(target, code);
+    if (code) return path;
+    target = target.parent_path() / link;  // the link alone where it is absolute
+  }
+  return target.string();
+}
+
 // nullptr when the file system has no nameless files, or cannot be written to.
 std::FILE* open_nameless(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -33,8 +49,12 @@ std::FILE* open_nameless(const std::string& path) {
 
 }  // namespace
 
-Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given_path,
                                                     const std::vector<SafetensorsEntry>& entries) {
+  const std::string path = behind_links(given_path);
+  std::error_code ignored;
+  const bool is_in_place = std::filesystem::exists(path, ignored) &&
+                           !std::filesystem::is_regular_file(path, ignored);
   nlohmann::json header = nlohmann::json::object();
   header["__metadata__"] = {{"format", "pt"}};
   uint64_t offset = 0;
@@ -52,13 +72,13 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   std::string temporary;
-  std::FILE* file = open_nameless(path);
-  if (file == nullptr) {
+  std::FILE* file = is_in_place ? std::fopen(path.c_str(), "wb") : open_nameless(path);
+  if (file == nullptr && !is_in_place) {
     temporary = temporary_name(path);
     file = std::fopen(temporary.c_str(), "wb");
   }
   if (file == nullptr) return cannot_write(path);
-  SafetensorsWriter writer(path, std::move(temporary), file);
+  SafetensorsWriter writer(path, std::move(temporary), file, is_in_place);
   const uint64_t header_size = text.size();
   TRIREME_TRY(writer.append(std::as_bytes(std::span(&header_size, 1))));
   TRIREME_TRY(writer.append(std::as_bytes(std::span(text))));
@@ -77,6 +97,11 @@ Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
 }
 
 Status SafetensorsWriter::commit() {
+  if (is_in_place_) {
+    if (std::fflush(file_.get()) != 0) return cannot_write(path_);
+    file_.reset();
+    return Status();
+  }
   if (std::fflush(file_.get()) != 0 || fsync(fileno(file_.get())) != 0) return cannot_write(path_);
   if (temporary_.empty()) {
     // A link cannot take the place of a file that exists, so it goes by a name of its own.

@@ -1,9 +1,14 @@
 #include "trireme/import/safetensors_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -72,6 +77,34 @@ TEST(SafetensorsWriter, WritesToTheWorkingFolderByABareName) {
   std::filesystem::current_path(before);
   ASSERT_TRUE(written.ok()) << written.error().message;
   EXPECT_EQ(first_number(directory.path("out.safetensors")), 3.0F);
+}
+
+TEST(SafetensorsWriter, FollowsLinks) {
+  const ScratchDirectory directory;
+  std::filesystem::create_directory(directory.path("folder"));
+  std::filesystem::create_symlink("folder/second", directory.path("first"));
+  std::filesystem::create_symlink("out.safetensors", directory.path("folder/second"));
+  for (const float value : {1.0F, 2.0F}) {
+    ASSERT_TRUE(write(directory.path("first"), value).ok());
+    EXPECT_EQ(first_number(directory.path("folder/out.safetensors")), value);
+    EXPECT_TRUE(std::filesystem::is_symlink(directory.path("first")));
+    EXPECT_TRUE(std::filesystem::is_symlink(directory.path("folder/second")));
+  }
+}
+
+// Devices as well, which a test cannot make.
+TEST(SafetensorsWriter, WritesThroughWhatIsNoRegularFile) {
+  const ScratchDirectory directory;
+  const std::string path = directory.path("pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  const Status written = write(path, 1.0F);
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  std::array<char, 4096> bytes = {};
+  EXPECT_GT(::read(reader, bytes.data(), bytes.size()), 16);
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  ::close(reader);
 }
 
 TEST(SafetensorsWriter, AMissingFolderIsAnError) {

@@ -133,23 +133,24 @@ void outlive_sigterm() {
   }).detach();
 }
 
-Status run_process_rank(const RunSetup& setup, const RankEnvironment& environment,
-                        ControlClient& client, Watch& watch) {
+RankOutcome run_process_rank(const RunSetup& setup, const RankEnvironment& environment,
+                             ControlClient& client, Watch& watch) {
   // Other ranks reach this one by the address from which it reached the hub.
-  TRIREME_TRY(std::unique_ptr<Transport> transport,
-              make_gloo_transport({.rank = environment.rank,
-                                   .num_ranks = environment.num_processes,
-                                   .host = client.local_host()},
-                                  client));
-  const Status status =
+  Result<std::unique_ptr<Transport>> transport =
+      make_gloo_transport({.rank = environment.rank,
+                           .num_ranks = environment.num_processes,
+                           .host = client.local_host()},
+                          client);
+  if (!transport.ok()) return {.status = transport.error(), .culprit = {}};
+  RankOutcome outcome =
       run_rank(setup, {.rank = environment.rank,
-                       .transport = transport.get(),
+                       .transport = transport.value().get(),
                        .publish = [&](std::string text) { client.publish(std::move(text)); },
                        .watch = [&](const Executor* each) { watch.set_executor(0, each); },
                        .phase = [&](std::string text) { watch.set_phase(0, std::move(text)); }});
   // Its buffers may still be posted, so nothing is destroyed after a failure.
-  if (!status.ok()) static_cast<void>(transport.release());
-  return status;
+  if (!outcome.status.ok()) static_cast<void>(transport.value().release());
+  return outcome;
 }
 
 // All ranks as threads over the loopback transport. The first error ends the others.
@@ -163,7 +164,7 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
     for (int32_t rank = 0; rank < num_ranks; ++rank) {
       threads.emplace_back([&, rank] {
         const std::unique_ptr<Transport> transport = make_loopback_transport(network, rank);
-        const Status status =
+        const RankOutcome outcome =
             run_rank(setup, {.rank = rank,
                              .transport = transport.get(),
                              .publish = [&](std::string text) { client.publish(std::move(text)); },
@@ -175,13 +176,14 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
                                  [&watch, rank](std::string text) {
                                    watch.set_phase(static_cast<size_t>(rank), std::move(text));
                                  }});
-        if (status.ok()) return;
+        if (outcome.status.ok()) return;
+        const std::string& message = outcome.status.error().message;
         const std::lock_guard lock(mutex);
         if (!first_error.has_value()) {
-          first_error =
-              Error{fmt::format("{}: {}", setup.describe_rank(rank), status.error().message)};
+          const int32_t culprit = outcome.culprit.value_or(rank);
+          first_error = Error{fmt::format("{}: {}", setup.describe_rank(culprit), message)};
         }
-        shut_down(*network, status.error().message);
+        shut_down(*network, message);
       });
     }
   }
@@ -231,10 +233,14 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment) {
     return 1;
   }
   const bool uses_threads = environment.num_processes == 1 && setup.num_ranks() > 1;
-  const Status status = uses_threads ? run_threads(setup, client, watch)
-                                     : run_process_rank(setup, environment, client, watch);
+  const RankOutcome outcome =
+      uses_threads ? RankOutcome{.status = run_threads(setup, client, watch), .culprit = {}}
+                   : run_process_rank(setup, environment, client, watch);
+  const Status& status = outcome.status;
   if (!status.ok()) {
-    const Status told = client.fail(status.error().message);
+    const bool is_own = outcome.culprit == environment.rank;
+    const Status told = client.fail(status.error().message,
+                                    is_own ? FailureOrigin::kOwn : FailureOrigin::kUnknown);
     if (told.ok() && !environment.owns_hub()) leave(1);
     // The end of the run, or of the hub, ends this process on another thread with better words.
     std::this_thread::sleep_for(kHubTimeout);

@@ -21,6 +21,8 @@ class RankLoop {
   RankLoop(const RunSetup& setup, RankContext context)
       : setup_(setup), context_(std::move(context)) {}
 
+  [[nodiscard]] std::optional<int32_t> culprit() const { return culprit_; }
+
   Status run() {
     TRIREME_TRY(start());
     Status status = setup_.request.is_training ? train() : evaluate_only();
@@ -113,13 +115,14 @@ class RankLoop {
   }
 
   // All ranks have the same numbers, so all stop at the same step with the same words.
-  Status check_finite(int64_t step, const StepOutcome& outcome) const {
+  Status check_finite(int64_t step, const StepOutcome& outcome) {
+    culprit_ = outcome.non_finite_replica.value_or(0) * setup_.plan.pp;
     if (outcome.non_finite_replica.has_value()) {
-      const int32_t rank = *outcome.non_finite_replica * setup_.plan.pp + setup_.plan.pp - 1;
+      *culprit_ += setup_.plan.pp - 1;
       return Error{
           fmt::format("the loss of step {} is not finite, first on {}; the weights are "
                       "those of step {}",
-                      step, setup_.describe_rank(rank), step - 1)};
+                      step, setup_.describe_rank(*culprit_), step - 1)};
     }
     if (outcome.gradient_norm.has_value() && !std::isfinite(*outcome.gradient_norm)) {
       return Error{fmt::format("the gradient norm of step {} is not finite", step)};
@@ -127,6 +130,7 @@ class RankLoop {
     if (outcome.items == 0) {
       return Error{fmt::format("the batch of step {} has no items: every target is ignored", step)};
     }
+    culprit_.reset();
     return Status();
   }
 
@@ -235,18 +239,20 @@ class RankLoop {
   std::unique_ptr<StageKernels> kernels_;
   std::unique_ptr<Executor> executor_;
   MetricsFile metrics_;
+  std::optional<int32_t> culprit_;  // of the failure of a step that all ranks see
   nlohmann::ordered_json result_ = {{"event", "result"}};
   std::map<Key, Schedule> schedules_;
 };
 
 }  // namespace
 
-Status run_rank(const RunSetup& setup, const RankContext& context) {
+RankOutcome run_rank(const RunSetup& setup, const RankContext& context) {
   auto loop = std::make_unique<RankLoop>(setup, context);
-  Status status = loop->run();
+  RankOutcome outcome{.status = loop->run(), .culprit = {}};
+  outcome.culprit = loop->culprit();
   // Other threads may still write into the buffers of a step that failed, and read its action.
-  if (!status.ok()) static_cast<void>(loop.release());
-  return status;
+  if (!outcome.status.ok()) static_cast<void>(loop.release());
+  return outcome;
 }
 
 }  // namespace trireme

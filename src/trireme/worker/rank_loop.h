@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "trireme/base/result.h"
@@ -27,6 +28,12 @@ struct RankContext {
   std::function<void(std::string)> phase;
 };
 
-[[nodiscard]] Status run_rank(const RunSetup& setup, const RankContext& context);
+struct RankOutcome {
+  Status status;
+  // The rank whose failure it is, where all ranks have the same numbers and fail in the same words.
+  std::optional<int32_t> culprit;
+};
+
+[[nodiscard]] RankOutcome run_rank(const RunSetup& setup, const RankContext& context);
 
 }  // namespace trireme

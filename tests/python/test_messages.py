@@ -467,13 +467,3 @@ def test_a_parameter_that_is_clamped_behind_its_last_use(own_model):
     trained = model.train(batch=6)
     assert trained.losses == pytest.approx(run.losses, rel=TOLERANCE)
     assert torch.allclose(trained.state["first.weight"], run.state["first.weight"], rtol=TOLERANCE)
-
-
-@pytest.mark.parametrize("arguments", [["inspect", "M", "--json"], ["plan", "M"], ["--help"]])
-def test_a_result_that_cannot_be_written_is_a_failure(arguments):
-    archive = str(command.REPOSITORY / "tests/data/mlp.f32.pt2")
-    words = [archive if word == "M" else word for word in arguments]
-    with open("/dev/full", "w") as full:
-        result = subprocess.run([command.BINARY, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert result.returncode == 1
-    assert result.stderr == "trireme: cannot write to stdout: No space left on device\n"

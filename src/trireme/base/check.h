@@ -13,9 +13,9 @@ namespace trireme {
 
 }  // namespace trireme
 
-#define TRIREME_CHECK(condition, message)                                       \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]] {                                            \
-      ::trireme::check_failed(__FILE__, __LINE__, #condition, message);         \
-    }                                                                           \
+#define TRIREME_CHECK(condition, message)                               \
+  do {                                                                  \
+    if (!(condition)) [[unlikely]] {                                    \
+      ::trireme::check_failed(__FILE__, __LINE__, #condition, message); \
+    }                                                                   \
   } while (false)

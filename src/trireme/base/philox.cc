@@ -17,9 +17,9 @@ uint64_t KeyedPermutation::operator()(uint64_t index) const {
     uint64_t left = index >> half_bits_;
     uint64_t right = index & mask;
     for (uint32_t round = 0; round < 4; ++round) {
-      const PhiloxCounter mixed =
-          philox({static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32), round, 0x7065726D},
-                 {static_cast<uint32_t>(key_), static_cast<uint32_t>(key_ >> 32)});
+      const PhiloxCounter mixed = philox(
+          {static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32), round, 0x7065726D},
+          {static_cast<uint32_t>(key_), static_cast<uint32_t>(key_ >> 32)});
       const uint64_t next = left ^ (mixed[0] & mask);
       left = right;
       right = next;

@@ -29,8 +29,8 @@ struct Error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::move(error)) {}      // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool ok() const { return std::holds_alternative<T>(state_); }
   // REQUIRES: ok().
@@ -57,7 +57,7 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   Result() = default;
-  Result(Error error) : error_(std::move(error)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool ok() const { return !error_.has_value(); }
   // REQUIRES: !ok().
@@ -85,19 +85,19 @@ T&& unwrap(Result<T>& result) {
 
 #define TRIREME_CONCAT_INNER(a, b) a##b
 #define TRIREME_CONCAT(a, b) TRIREME_CONCAT_INNER(a, b)
-#define TRIREME_TRY_STATUS(expression)                                               \
-  if (auto TRIREME_CONCAT(trireme_status_, __LINE__) = (expression);                 \
-      !TRIREME_CONCAT(trireme_status_, __LINE__).ok()) {                             \
-    return TRIREME_CONCAT(trireme_status_, __LINE__).error();                        \
+#define TRIREME_TRY_STATUS(expression)                               \
+  if (auto TRIREME_CONCAT(trireme_status_, __LINE__) = (expression); \
+      !TRIREME_CONCAT(trireme_status_, __LINE__).ok()) {             \
+    return TRIREME_CONCAT(trireme_status_, __LINE__).error();        \
   }
-#define TRIREME_TRY_VALUE(declaration, ...)                                          \
-  auto TRIREME_CONCAT(trireme_result_, __LINE__) = (__VA_ARGS__);                    \
-  if (!TRIREME_CONCAT(trireme_result_, __LINE__).ok()) {                             \
-    return TRIREME_CONCAT(trireme_result_, __LINE__).error();                        \
-  }                                                                                  \
+#define TRIREME_TRY_VALUE(declaration, ...)                       \
+  auto TRIREME_CONCAT(trireme_result_, __LINE__) = (__VA_ARGS__); \
+  if (!TRIREME_CONCAT(trireme_result_, __LINE__).ok()) {          \
+    return TRIREME_CONCAT(trireme_result_, __LINE__).error();     \
+  }                                                               \
   declaration = ::trireme::internal::unwrap(TRIREME_CONCAT(trireme_result_, __LINE__))
 #define TRIREME_TRY_PICK(_1, _2, _3, _4, _5, _6, NAME, ...) NAME
 // TRIREME_TRY(status) or TRIREME_TRY(declaration, result): see the top of this file.
-#define TRIREME_TRY(...)                                                                     \
-  TRIREME_TRY_PICK(__VA_ARGS__, TRIREME_TRY_VALUE, TRIREME_TRY_VALUE, TRIREME_TRY_VALUE,     \
+#define TRIREME_TRY(...)                                                                 \
+  TRIREME_TRY_PICK(__VA_ARGS__, TRIREME_TRY_VALUE, TRIREME_TRY_VALUE, TRIREME_TRY_VALUE, \
                    TRIREME_TRY_VALUE, TRIREME_TRY_VALUE, TRIREME_TRY_STATUS, )(__VA_ARGS__)

@@ -140,8 +140,7 @@ Json to_json(const Archive& archive, const Findings& findings) {
   const std::vector<bool> gets = gets_gradient(graph);
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const GraphInput& input = graph.inputs[i];
-    Json entry = {{"names", input.names},
-                  {"type", to_text(graph.values[input.value.value].type)}};
+    Json entry = {{"names", input.names}, {"type", to_text(graph.values[input.value.value].type)}};
     if (input.kind == GraphInput::Kind::kParameter) {
       entry["elements"] = num_elements(graph, input);
       entry["requires_grad"] = input.requires_grad;
@@ -177,13 +176,14 @@ void write_inputs(const Graph& graph, std::string& text) {
     if (input.kind != GraphInput::Kind::kParameter) continue;
     elements += num_elements(graph, input);
     trained += gets[i] ? num_elements(graph, input) : 0;
-    text += fmt::format("  {:<52} {:<18}{}{}\n", input.names[0],
-                        to_text(graph.values[input.value.value].type),
-                        input.names.size() > 1
-                            ? fmt::format(" tied: {}", fmt::join(std::next(input.names.begin()),
-                                                                 input.names.end(), ", "))
-                            : "",
-                        !input.requires_grad ? " frozen" : gets[i] ? "" : " no gradient");
+    text += fmt::format(
+        "  {:<52} {:<18}{}{}\n", input.names[0], to_text(graph.values[input.value.value].type),
+        input.names.size() > 1 ? fmt::format(" tied: {}", fmt::join(std::next(input.names.begin()),
+                                                                    input.names.end(), ", "))
+                               : "",
+        !input.requires_grad ? " frozen"
+        : gets[i]            ? ""
+                             : " no gradient");
   }
   text += fmt::format("  {} elements, {} of them trained\n", human(static_cast<double>(elements)),
                       human(static_cast<double>(trained)));

@@ -43,10 +43,9 @@ Result<std::string> run_plan(const PlanRequest& request) {
   TRIREME_TRY(Plan plan, choose_plan(graph, request.model, request.plan));
   TRIREME_TRY(verify_plan(plan, graph));
   TRIREME_TRY(Schedule schedule,
-              build_schedule(plan.schedule,
-                             {.num_stages = plan.pp,
-                              .num_micro_batches =
-                                  std::vector<int32_t>(plan.dp, plan.micro_batches)}));
+              build_schedule(plan.schedule, {.num_stages = plan.pp,
+                                             .num_micro_batches = std::vector<int32_t>(
+                                                 plan.dp, plan.micro_batches)}));
   if (!request.output.empty()) {
     std::ofstream file(request.output);
     file << to_text(plan);
@@ -55,9 +54,12 @@ Result<std::string> run_plan(const PlanRequest& request) {
     }
   }
   if (request.wants_json) {
-    nlohmann::json json = {{"model", plan.model},       {"pp", plan.pp},
-                           {"dp", plan.dp},             {"micro_batches", plan.micro_batches},
-                           {"schedule", plan.schedule}, {"num_nodes", plan.num_nodes}};
+    nlohmann::json json = {{"model", plan.model},
+                           {"pp", plan.pp},
+                           {"dp", plan.dp},
+                           {"micro_batches", plan.micro_batches},
+                           {"schedule", plan.schedule},
+                           {"num_nodes", plan.num_nodes}};
     for (const PlanStage& stage : plan.stages) {
       json["stages"].push_back({{"first_node", stage.first_node},
                                 {"first_module", stage.first_module},

@@ -30,11 +30,11 @@ CLI::Validator whole_number(int64_t least, int64_t most = std::numeric_limits<in
           text = fmt::format("{}", value);  // used by transform(), and not by check()
           return "";
         }
-        const bool is_more = text.find_first_not_of("0123456789") == std::string::npos &&
-                             (code == std::errc::result_out_of_range || (is_number && value > most));
-        return fmt::format("{} is not a whole number of at least {}{}",
-                           text.empty() ? "''" : text, least,
-                           is_more ? fmt::format(" and at most {}", most) : "");
+        const bool is_more =
+            text.find_first_not_of("0123456789") == std::string::npos &&
+            (code == std::errc::result_out_of_range || (is_number && value > most));
+        return fmt::format("{} is not a whole number of at least {}{}", text.empty() ? "''" : text,
+                           least, is_more ? fmt::format(" and at most {}", most) : "");
       },
       "");
 }
@@ -144,7 +144,8 @@ void add_run_options(CLI::App& app, RunRequest& run) {
       ->check(not_empty());
   add_data_options(app, run);
   add_plan_options(app, run.plan);
-  app.add_option("--plan", run.plan.plan_path, "a plan of `trireme plan`, instead of --pp ... --cut")
+  app.add_option("--plan", run.plan.plan_path,
+                 "a plan of `trireme plan`, instead of --pp ... --cut")
       ->check(not_empty())
       ->group("Plan");
   app.add_option("--workers", run.workers,
@@ -223,15 +224,15 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
 }
 
 void add_train_options(CLI::App& app, RunRequest& run) {
-  auto* steps = app.add_option("--steps", run.steps, "optimizer steps")
-                    ->transform(positive())
-                    ->group("Data");
+  auto* steps =
+      app.add_option("--steps", run.steps, "optimizer steps")->transform(positive())->group("Data");
   app.add_option("--epochs", run.epochs, "passes over the data, instead of --steps")
       ->transform(positive())
       ->excludes(steps)
       ->group("Data");
-  app.add_flag_function("--no-shuffle", [&run](int64_t) { run.shuffles = false; },
-                        "take the samples in their order")
+  app.add_flag_function(
+         "--no-shuffle", [&run](int64_t) { run.shuffles = false; },
+         "take the samples in their order")
       ->group("Data");
   app.add_flag("--drop-last", run.drops_last, "leave out an epoch's last, shorter batch")
       ->group("Data");
@@ -242,8 +243,9 @@ void add_train_options(CLI::App& app, RunRequest& run) {
   app.add_option("--save-every", run.save_every, "and every K steps")
       ->transform(positive())
       ->group("Run");
-  app.add_option("--grad-norms", run.grad_norms,
-                 "write the L2 norm of each parameter's gradient of the last step to this JSON file")
+  app.add_option(
+         "--grad-norms", run.grad_norms,
+         "write the L2 norm of each parameter's gradient of the last step to this JSON file")
       ->check(not_empty())
       ->group("Run");
   app.add_option("--eval-data", run.eval_data, "evaluate on this data, given like --data")
@@ -285,7 +287,8 @@ std::string out_of_range(const RunRequest& run) {
 std::string unused_length(const RunRequest& run) {
   if (!run.seq_len.has_value()) return "";
   for (const std::string& data : {run.data, run.eval_data}) {
-    if (!data.empty() && !data.starts_with("arrays:") && !data.starts_with("safetensors:")) return "";
+    if (!data.empty() && !data.starts_with("arrays:") && !data.starts_with("safetensors:"))
+      return "";
   }
   return fmt::format("--seq-len {} is for bytes: and tokens:, not for {}", *run.seq_len, run.data);
 }
@@ -301,8 +304,8 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
     return "train needs --steps or --epochs";
   }
   if (run.save_every.has_value() && run.save.empty()) return "--save-every needs --save";
-  if (run.eval_data.empty() && (run.eval_every.has_value() ||
-                                (run.is_training && run.eval_batches.has_value()))) {
+  if (run.eval_data.empty() &&
+      (run.eval_every.has_value() || (run.is_training && run.eval_batches.has_value()))) {
     return "--eval-every and --eval-batches need --eval-data";
   }
   if (run.optimizer.is_nesterov && run.optimizer.name == "sgd" && run.optimizer.momentum == 0) {
@@ -312,7 +315,8 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
   if (!run.is_training) return "";
   const bool is_sgd = run.optimizer.name == "sgd";
   for (const char* option : {"--momentum", "--nesterov", "--betas", "--eps"}) {
-    const bool is_of_sgd = std::string_view(option) == "--momentum" || std::string_view(option) == "--nesterov";
+    const bool is_of_sgd =
+        std::string_view(option) == "--momentum" || std::string_view(option) == "--nesterov";
     if (app.count(option) == 0 || is_of_sgd == is_sgd) continue;
     return fmt::format("{} is for --optimizer {}, not {}", option, is_of_sgd ? "sgd" : "adamw",
                        run.optimizer.name);
@@ -421,10 +425,10 @@ Request parse_request(const std::string& program, const std::vector<std::string>
     app.exit(success, out, error);
     return NothingToDo{.exit_code = 0, .output = out.str()};
   } catch (const CLI::ExtrasError&) {
-    return NothingToDo{.exit_code = 2,
-                       .output = fmt::format("{}: {} does not take {}; see {} {} --help\n", program,
-                                             arguments[0], first_extra(app, arguments), program,
-                                             arguments[0])};
+    return NothingToDo{
+        .exit_code = 2,
+        .output = fmt::format("{}: {} does not take {}; see {} {} --help\n", program, arguments[0],
+                              first_extra(app, arguments), program, arguments[0])};
   } catch (const CLI::ParseError& error) {
     const bool has_command = !arguments[0].starts_with("-");
     return NothingToDo{.exit_code = 2,
@@ -443,7 +447,8 @@ Request parse_request(const std::string& program, const std::vector<std::string>
   }
   RunRequest& run = train_app->parsed() ? train : eval;
   follow_cut(train_app->parsed() ? *train_app : *eval_app, run.plan);
-  if (const std::string what = contradiction(run, train_app->parsed() ? *train_app : *eval_app); !what.empty()) {
+  if (const std::string what = contradiction(run, train_app->parsed() ? *train_app : *eval_app);
+      !what.empty()) {
     return NothingToDo{.exit_code = 2, .output = fmt::format("{}: {}\n", program, what)};
   }
   return run;

@@ -14,8 +14,8 @@ std::string refusal(const std::vector<std::string>& arguments) {
 }
 
 TEST(Options, DefaultsAreThoseThatOthersScriptAgainst) {
-  const Request request =
-      parse_request("trireme", {"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "3"});
+  const Request request = parse_request(
+      "trireme", {"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "3"});
   const RunRequest& run = std::get<RunRequest>(request);
   EXPECT_EQ(run.plan.pp, 1);
   EXPECT_EQ(run.plan.dp, 1);
@@ -33,10 +33,10 @@ TEST(Options, DefaultsAreThoseThatOthersScriptAgainst) {
 }
 
 TEST(Options, ReadsListsAndPairs) {
-  const Request request = parse_request(
-      "trireme", {"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--epochs", "1", "--cut",
-                  "h.1,h.2", "--pp", "3", "--betas", "0.8,0.95", "--lr-schedule", "cosine",
-                  "--no-shuffle"});
+  const Request request =
+      parse_request("trireme", {"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--epochs",
+                                "1", "--cut", "h.1,h.2", "--pp", "3", "--betas", "0.8,0.95",
+                                "--lr-schedule", "cosine", "--no-shuffle"});
   const RunRequest& run = std::get<RunRequest>(request);
   EXPECT_EQ(run.plan.cut, (std::vector<std::string>{"h.1", "h.2"}));
   EXPECT_EQ(run.optimizer.beta1, 0.8);
@@ -47,8 +47,8 @@ TEST(Options, ReadsListsAndPairs) {
 
 // `trireme train` with what it needs, and these options.
 std::string train_refusal(const std::vector<std::string>& options) {
-  std::vector<std::string> arguments = {"train", "m.pt2", "--data", "bytes:x",
-                                        "--batch", "8", "--steps", "1"};
+  std::vector<std::string> arguments = {"train",   "m.pt2", "--data",  "bytes:x",
+                                        "--batch", "8",     "--steps", "1"};
   arguments.insert(arguments.end(), options.begin(), options.end());
   return refusal(arguments);
 }
@@ -63,7 +63,8 @@ TEST(Options, RefusesWhatContradictsItself) {
             "trireme: --nesterov needs --momentum greater than 0\n");
   EXPECT_EQ(train_refusal({"--momentum", "0.9"}),
             "trireme: --momentum is for --optimizer sgd, not adamw\n");
-  EXPECT_EQ(train_refusal({"--nesterov"}), "trireme: --nesterov is for --optimizer sgd, not adamw\n");
+  EXPECT_EQ(train_refusal({"--nesterov"}),
+            "trireme: --nesterov is for --optimizer sgd, not adamw\n");
   EXPECT_EQ(train_refusal({"--optimizer", "sgd", "--betas", "0.9,0.99"}),
             "trireme: --betas is for --optimizer adamw, not sgd\n");
   EXPECT_EQ(train_refusal({"--optimizer", "sgd", "--eps", "1e-6"}),

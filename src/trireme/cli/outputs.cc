@@ -72,7 +72,8 @@ Status check_distinct(const std::vector<NamedFile>& outputs, const std::vector<N
     if (is_special) continue;
     for (const NamedFile& other : taken) {
       if (!is_same_file(output.path, other.path)) continue;
-      return Error{fmt::format("{} {} would overwrite {}", output.option, output.path, other.option)};
+      return Error{
+          fmt::format("{} {} would overwrite {}", output.option, output.path, other.option)};
     }
     taken.push_back(output);
   }

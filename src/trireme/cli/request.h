@@ -18,7 +18,7 @@ struct PlanChoice {
   std::optional<int32_t> micro_batches;  // a replica; default pp
   std::string schedule = "1f1b";
   std::vector<std::string> cut;
-  std::string plan_path;                 // --plan: instead of all of the above
+  std::string plan_path;  // --plan: instead of all of the above
 };
 
 enum class LearningRateKind : uint8_t { kConstant, kLinear, kCosine };

@@ -30,9 +30,10 @@ Result<std::vector<size_t>> select_parameters(const Graph& graph, const char* op
     }
   }
   if (!selected.empty()) return selected;
-  return Error{fmt::format("{} '{}' is found in no parameter's name; trireme inspect lists the "
-                           "parameters",
-                           option, expression)};
+  return Error{
+      fmt::format("{} '{}' is found in no parameter's name; trireme inspect lists the "
+                  "parameters",
+                  option, expression)};
 }
 
 Status freeze(Graph& graph, const std::string& expression) {
@@ -49,24 +50,26 @@ Status check_model(const Graph& graph, const std::string& path, bool is_training
       shapes += fmt::format("{}{} {}", shapes.empty() ? "" : ", ", input.names[0],
                             to_text(graph.values[input.value.value].type));
     }
-    return Error{fmt::format("{}: the batch is not one symbolic size in dim 0 of every input ({}); "
-                             "export it with trireme.export, or with one shared Dim for all inputs",
-                             path, shapes)};
+    return Error{
+        fmt::format("{}: the batch is not one symbolic size in dim 0 of every input ({}); "
+                    "export it with trireme.export, or with one shared Dim for all inputs",
+                    path, shapes)};
   }
   if (!is_training) return Status();
   const std::vector<bool> gets = gets_gradient(graph);
   if (std::find(gets.begin(), gets.end(), true) == gets.end()) {
-    return Error{fmt::format("{}: the loss reaches no parameter that is trained; freeze fewer of them",
-                             path)};
+    return Error{fmt::format(
+        "{}: the loss reaches no parameter that is trained; freeze fewer of them", path)};
   }
   for (const Node& node : graph.nodes) {
     const std::string_view name = base_name(node.op);
-    const bool is_known = name == "dropout" || name == "dropout_" ||
-                          name == "scaled_dot_product_attention";
+    const bool is_known =
+        name == "dropout" || name == "dropout_" || name == "scaled_dot_product_attention";
     if (is_random(node) && !is_known) {
-      return Error{fmt::format("{}: {} of module '{}' draws random numbers in a way that depends on "
-                               "the layout, which is not supported; use dropout instead",
-                               path, node.op, node.module)};
+      return Error{
+          fmt::format("{}: {} of module '{}' draws random numbers in a way that depends on "
+                      "the layout, which is not supported; use dropout instead",
+                      path, node.op, node.module)};
     }
   }
   return Status();
@@ -83,8 +86,9 @@ Status check_threads(const RunRequest& request) {
   constexpr int64_t kMostPerCore = 8;
   const int64_t num_cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
   if (request.threads <= kMostPerCore * num_cores) return Status();
-  return Error{fmt::format("--threads {} is more than {}, {} for each of the {} cores of this machine",
-                           request.threads, kMostPerCore * num_cores, kMostPerCore, num_cores)};
+  return Error{
+      fmt::format("--threads {} is more than {}, {} for each of the {} cores of this machine",
+                  request.threads, kMostPerCore * num_cores, kMostPerCore, num_cores)};
 }
 
 Status prepare_data(RunSetup& setup) {
@@ -97,14 +101,13 @@ Status prepare_data(RunSetup& setup) {
     return data;
   };
   TRIREME_TRY(setup.data, open(request.data));
-  TRIREME_TRY(Batches batches,
-              Batches::make({.num_samples = setup.data->num_samples(),
-                             .batch = request.batch,
-                             .seed = request.seed,
-                             .order = request.shuffles ? SampleOrder::kShuffled
-                                                       : SampleOrder::kSequential,
-                             .last_batch = request.drops_last ? LastBatch::kDropped
-                                                              : LastBatch::kKept}));
+  TRIREME_TRY(
+      Batches batches,
+      Batches::make({.num_samples = setup.data->num_samples(),
+                     .batch = request.batch,
+                     .seed = request.seed,
+                     .order = request.shuffles ? SampleOrder::kShuffled : SampleOrder::kSequential,
+                     .last_batch = request.drops_last ? LastBatch::kDropped : LastBatch::kKept}));
   setup.batches = batches;
   if (request.is_training && request.batch > setup.data->num_samples()) {
     return Error{fmt::format("--batch {} is more than the {} samples of --data {}", request.batch,
@@ -116,23 +119,22 @@ Status prepare_data(RunSetup& setup) {
                              request.batch, setup.plan.dp, setup.plan.micro_batches,
                              micro_batches)};
   }
-  setup.num_steps = request.is_training
-                        ? request.steps.value_or(request.epochs.value_or(0) *
-                                                 batches.batches_per_epoch())
-                        : 0;
+  setup.num_steps =
+      request.is_training
+          ? request.steps.value_or(request.epochs.value_or(0) * batches.batches_per_epoch())
+          : 0;
   if (!request.is_training) {
     setup.eval_data = std::move(setup.data);
     setup.eval_batches = batches;
   } else if (!request.eval_data.empty()) {
     TRIREME_TRY(setup.eval_data, open(request.eval_data));
-    TRIREME_TRY(setup.eval_batches,
-                Batches::make({.num_samples = setup.eval_data->num_samples(),
-                               .batch = request.batch,
-                               .order = SampleOrder::kSequential}));
+    TRIREME_TRY(setup.eval_batches, Batches::make({.num_samples = setup.eval_data->num_samples(),
+                                                   .batch = request.batch,
+                                                   .order = SampleOrder::kSequential}));
   }
   if (setup.eval_batches.has_value()) {
-    setup.num_eval_batches = std::min(request.eval_batches.value_or(INT64_MAX),
-                                      setup.eval_batches->batches_per_epoch());
+    setup.num_eval_batches =
+        std::min(request.eval_batches.value_or(INT64_MAX), setup.eval_batches->batches_per_epoch());
   }
   return Status();
 }
@@ -159,9 +161,10 @@ Status check_initial_tensor(const SafetensorsFile& file, const GraphInput& input
       first_name = &name;
       first = view.bytes;
     } else if (!std::ranges::equal(first, view.bytes)) {
-      return Error{fmt::format("--init {}: {} and {} are one tied parameter of the model, but differ "
-                               "in the file",
-                               file.path(), *first_name, name)};
+      return Error{
+          fmt::format("--init {}: {} and {} are one tied parameter of the model, but differ "
+                      "in the file",
+                      file.path(), *first_name, name)};
     }
   }
   if (first_name != nullptr) return Status();
@@ -237,8 +240,7 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
   }
   TRIREME_TRY(MappedFile file, MappedFile::open(choice.plan_path));
   const std::span<const std::byte> bytes = file.bytes();
-  Result<Plan> plan =
-      parse_plan({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  Result<Plan> plan = parse_plan({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (!plan.ok()) return while_doing(choice.plan_path, plan.error());
   if (Status status = verify_plan(plan.value(), graph); !status.ok()) {
     return while_doing(choice.plan_path, status.error());

@@ -1,5 +1,6 @@
-// RunSetup: everything a run needs that is not a tensor, made from a request. The command line makes
-// it to refuse a wrong request before any rank starts; each rank makes the same one for itself.
+// RunSetup: everything a run needs that is not a tensor, made from a request. The command line
+// makes it to refuse a wrong request before any rank starts; each rank makes the same one for
+// itself.
 #pragma once
 
 #include <cstdint>

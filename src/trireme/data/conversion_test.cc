@@ -24,9 +24,9 @@ Result<std::vector<To>> convert(const std::vector<From>& numbers, DType from, DT
 }
 
 TEST(Conversion, WidensAndNarrowsIntegersThatFit) {
-  EXPECT_EQ((convert<int64_t>(std::vector<uint16_t>{0, 1, 65535}, DType::kUint16, DType::kInt64)
-                 .value()),
-            (std::vector<int64_t>{0, 1, 65535}));
+  EXPECT_EQ(
+      (convert<int64_t>(std::vector<uint16_t>{0, 1, 65535}, DType::kUint16, DType::kInt64).value()),
+      (std::vector<int64_t>{0, 1, 65535}));
   EXPECT_EQ(
       (convert<int8_t>(std::vector<int64_t>{-128, -1, 127}, DType::kInt64, DType::kInt8).value()),
       (std::vector<int8_t>{-128, -1, 127}));
@@ -44,10 +44,9 @@ TEST(Conversion, RefusesTheFirstNumberThatDoesNotFit) {
                  .error()
                  .message),
             "256 does not fit u8 (0 to 255)");
-  EXPECT_EQ((convert<uint64_t>(std::vector<int64_t>{-1}, DType::kInt64, DType::kUint64)
-                 .error()
-                 .message),
-            "-1 does not fit u64 (0 to 18446744073709551615)");
+  EXPECT_EQ(
+      (convert<uint64_t>(std::vector<int64_t>{-1}, DType::kInt64, DType::kUint64).error().message),
+      "-1 does not fit u64 (0 to 18446744073709551615)");
   EXPECT_EQ((convert<int64_t>(std::vector<uint64_t>{1ULL << 63}, DType::kUint64, DType::kInt64)
                  .error()
                  .message),
@@ -58,9 +57,8 @@ TEST(Conversion, RefusesTheFirstNumberThatDoesNotFit) {
 }
 
 TEST(Conversion, MakesBoolOfZeroAndOneOnly) {
-  EXPECT_EQ(
-      (convert<uint8_t>(std::vector<uint8_t>{0, 1}, DType::kUint8, DType::kBool).value()),
-      (std::vector<uint8_t>{0, 1}));
+  EXPECT_EQ((convert<uint8_t>(std::vector<uint8_t>{0, 1}, DType::kUint8, DType::kBool).value()),
+            (std::vector<uint8_t>{0, 1}));
   for (const DType from : {DType::kUint8, DType::kBool}) {
     EXPECT_EQ((convert<uint8_t>(std::vector<uint8_t>{1, 2}, from, DType::kBool).error().message),
               "2 does not fit bool (0 to 1)");

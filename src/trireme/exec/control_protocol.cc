@@ -61,9 +61,9 @@ Result<ControlMessage> decode_body(std::string_view body) {
     return Error{fmt::format("a control frame is of the unknown kind {}", kind)};
   }
   ControlMessage message{.kind = static_cast<MessageKind>(kind),
-                  .request = static_cast<uint32_t>(read_little_endian(body.substr(1), 4)),
-                  .number = static_cast<int64_t>(read_little_endian(body.substr(5), 8)),
-                  .texts = {}};
+                         .request = static_cast<uint32_t>(read_little_endian(body.substr(1), 4)),
+                         .number = static_cast<int64_t>(read_little_endian(body.substr(5), 8)),
+                         .texts = {}};
   const uint64_t count = read_little_endian(body.substr(13), 4);
   if (count < kTextCounts[kind].least || count > kTextCounts[kind].most) {
     return Error{fmt::format("a control frame of kind {} has {} texts", kind, count)};

@@ -82,7 +82,7 @@ struct ControlMessage {
 };
 
 [[nodiscard]] inline ControlMessage make_message(MessageKind kind, int64_t number = 0,
-                                          std::vector<std::string> texts = {}) {
+                                                 std::vector<std::string> texts = {}) {
   return {.kind = kind, .request = 0, .number = number, .texts = std::move(texts)};
 }
 

@@ -40,9 +40,9 @@ std::vector<StoreAnswer> ControlStore::serve(int64_t asker, const ControlMessage
   std::vector<StoreAnswer> answers;
   const auto add_answer = [&](int64_t to, const ControlMessage& question) {
     Result<ControlMessage> reply = answer(question);
-    ControlMessage message = reply.ok()
-                          ? std::move(reply).value()
-                          : make_message(MessageKind::kReplyError, 0, {reply.error().message});
+    ControlMessage message =
+        reply.ok() ? std::move(reply).value()
+                   : make_message(MessageKind::kReplyError, 0, {reply.error().message});
     message.request = question.request;
     answers.push_back({.asker = to, .reply = std::move(message)});
   };

@@ -6,7 +6,7 @@ namespace trireme {
 namespace {
 
 ControlMessage request(MessageKind kind, std::vector<std::string> texts, int64_t number = 0,
-                uint32_t id = 1) {
+                       uint32_t id = 1) {
   return {.kind = kind, .request = id, .number = number, .texts = std::move(texts)};
 }
 

@@ -39,11 +39,11 @@ std::vector<bool> find_replicated(const Graph& graph, const std::vector<ValueId>
     const bool is_cheap = rule != nullptr && !is_heavy(rule->kind) && !is_random(node);
     const bool makes_symbol = std::any_of(node.outputs.begin(), node.outputs.end(),
                                           [](const NodeOutput& o) { return !o.symbol.empty(); });
-    const bool is_unwritten =
-        std::none_of(made.begin(), made.end(),
-                     [&](ValueId id) { return is_memory_written[roots[id.value].value]; });
-    const bool reads_free_only = std::all_of(
-        read.begin(), read.end(), [&](ValueId id) { return is_free[id.value]; });
+    const bool is_unwritten = std::none_of(made.begin(), made.end(), [&](ValueId id) {
+      return is_memory_written[roots[id.value].value];
+    });
+    const bool reads_free_only =
+        std::all_of(read.begin(), read.end(), [&](ValueId id) { return is_free[id.value]; });
     const bool is_one = is_cheap && !makes_symbol && is_unwritten && reads_free_only;
     for (ValueId id : made) is_free[id.value] = is_one;
     is_replicated.push_back(is_one);
@@ -163,7 +163,8 @@ Result<CutAnalysis> analyze_cuts(const Graph& graph, const SymbolValues& symbols
   std::vector<Interval> intervals = memory_intervals(graph, roots);
   for (Interval& interval : symbol_intervals(graph)) intervals.push_back(std::move(interval));
   for (const Interval& interval : intervals) {
-    for (int32_t p = interval.first + 1; p <= interval.last; ++p) cuts.why_illegal[p] = interval.why;
+    for (int32_t p = interval.first + 1; p <= interval.last; ++p)
+      cuts.why_illegal[p] = interval.why;
   }
   cuts.is_legal.resize(num_nodes + 1);
   // A stage owns at least one node that is not replicated.
@@ -188,7 +189,7 @@ std::vector<bool> carries_gradient(const Graph& graph) {
   for (const GraphInput& input : graph.inputs) carries[input.value.value] = input.requires_grad;
   // They read a tensor for its shape, or on purpose without its gradient.
   constexpr std::array<std::string_view, 13> kStops = {
-      "detach",   "detach_",   "zeros_like", "ones_like", "empty_like",  "full_like",   "new_zeros",
+      "detach",   "detach_",   "zeros_like", "ones_like", "empty_like", "full_like",   "new_zeros",
       "new_ones", "new_empty", "new_full",   "rand_like", "randn_like", "randint_like"};
   for (const Node& node : graph.nodes) {
     if (!is_grad_enabled(graph, node.region)) continue;

@@ -16,7 +16,7 @@
 namespace trireme {
 
 struct CutAnalysis {
-  std::vector<bool> is_replicated;    // by node
+  std::vector<bool> is_replicated;  // by node
   // By cut position 0 .. number of nodes. An illegal cut would part an in-place write from the
   // memory it changes, or a size that the data decides from its use.
   std::vector<bool> is_legal;

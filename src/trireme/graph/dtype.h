@@ -31,7 +31,7 @@ struct DTypeInfo {
   std::string_view name;         // in text forms: f32, i64, bf16
   std::string_view safetensors;  // in safetensors headers: F32, I64, BF16; empty when it has none
   int32_t size_bytes;
-  bool is_floating;              // real or complex: can carry a gradient
+  bool is_floating;  // real or complex: can carry a gradient
 };
 
 [[nodiscard]] const DTypeInfo& dtype_info(DType dtype);

@@ -93,8 +93,8 @@ Status verify_regions(const Graph& graph) {
   for (size_t i = 1; i < graph.regions.size(); ++i) {
     const int32_t parent = graph.regions[i].parent.value;
     if (parent < 0 || parent >= static_cast<int32_t>(i)) {
-      return Error{fmt::format("region {} lies in region {}, which does not come before it", i,
-                               parent)};
+      return Error{
+          fmt::format("region {} lies in region {}, which does not come before it", i, parent)};
     }
   }
   return Status();
@@ -122,8 +122,8 @@ Status verify_graph(const Graph& graph) {
   }
   for (const Node& node : graph.nodes) {
     if (node.region.value < 0 || node.region.value >= static_cast<int32_t>(graph.regions.size())) {
-      return Error{fmt::format("a {} lies in region {}, which does not exist", node.op,
-                               node.region.value)};
+      return Error{
+          fmt::format("a {} lies in region {}, which does not exist", node.op, node.region.value)};
     }
     for (ValueId id : operands(node)) {
       if (id.value < 0 || id.value >= static_cast<int32_t>(graph.values.size()) ||

@@ -61,12 +61,12 @@ struct Device {
 };
 
 using Argument =
-    std::variant<std::monostate,                      // None
-                 ValueId,                             // a tensor
-                 std::vector<std::optional<ValueId>>, // a list of tensors, None allowed
-                 SymExpr,                             // an int or float
+    std::variant<std::monostate,                       // None
+                 ValueId,                              // a tensor
+                 std::vector<std::optional<ValueId>>,  // a list of tensors, None allowed
+                 SymExpr,                              // an int or float
                  bool, std::string,
-                 std::vector<SymExpr>,                // a list of ints or floats
+                 std::vector<SymExpr>,  // a list of ints or floats
                  std::vector<bool>, DType, Layout, MemoryFormat, Device>;
 
 struct NamedArgument {

@@ -44,9 +44,12 @@ struct ArgumentWriter {
   std::string operator()(std::monostate) const { return "none"; }
   std::string operator()(ValueId id) const { return name_of(id); }
   std::string operator()(const std::vector<std::optional<ValueId>>& list) const {
-    return "{" + joined(list, [this](const std::optional<ValueId>& id) {
-             return id.has_value() ? name_of(*id) : std::string("none");
-           }) + "}";
+    return "{" +
+           joined(list,
+                  [this](const std::optional<ValueId>& id) {
+                    return id.has_value() ? name_of(*id) : std::string("none");
+                  }) +
+           "}";
   }
   std::string operator()(const SymExpr& expression) const { return to_text(expression); }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
@@ -408,8 +411,7 @@ std::string node_to_text(const Graph& graph, const Node& node) {
   const ArgumentWriter writer{graph};
   std::string line = joined(node.outputs, [&](const NodeOutput& output) {
     if (!output.symbol.empty()) return "$" + output.symbol;
-    const std::string names =
-        joined(output.values, [&](ValueId id) { return writer.name_of(id); });
+    const std::string names = joined(output.values, [&](ValueId id) { return writer.name_of(id); });
     return output.is_list ? "[" + names + "]" : names;
   });
   line += line.empty() ? "= " : " = ";

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/format.h>
 #include <regex.h>
+
+#include <fmt/format.h>
 
 namespace trireme {
 

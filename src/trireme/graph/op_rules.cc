@@ -19,7 +19,7 @@ const Sizes& input(const OpSizes& sizes, std::string_view name, size_t index = 0
   static const Sizes kScalar;
   const auto found = sizes.inputs.find(name);
   return found == sizes.inputs.end() || found->second.size() <= index ? kScalar
-                                                                       : found->second[index];
+                                                                      : found->second[index];
 }
 
 int64_t dim_from_end(const Sizes& sizes, size_t back) {
@@ -77,9 +77,9 @@ double attention_flops(const OpSizes& sizes) {
   const Sizes& key = input(sizes, "key");
   const Sizes& value = input(sizes, "value");
   const double scores = numel(query) * static_cast<double>(dim_from_end(key, 2));
-  return 2 * scores +
-         2 * scores / static_cast<double>(std::max<int64_t>(dim_from_end(query, 1), 1)) *
-             static_cast<double>(dim_from_end(value, 1));
+  return 2 * scores + 2 * scores /
+                          static_cast<double>(std::max<int64_t>(dim_from_end(query, 1), 1)) *
+                          static_cast<double>(dim_from_end(value, 1));
 }
 // Four gates, each with one product with the input and one with the hidden state, both directions
 // and all layers: two flops a weight and step.
@@ -305,11 +305,24 @@ constexpr std::array kRules = {
 
 // Random operators that run by aten's own generator: refused by the runtime until they are
 // counter-based. Listed so that no layout-dependent number is ever drawn.
-constexpr std::array<std::string_view, 18> kRandomNames = {
-    "bernoulli",      "rand",           "rand_like",       "randn",         "randn_like",
-    "randint",        "randint_like",   "randperm",        "multinomial",   "normal",
-    "rrelu",          "alpha_dropout",  "feature_dropout", "native_dropout", "poisson",
-    "rrelu_with_noise", "feature_alpha_dropout", "binomial"};
+constexpr std::array<std::string_view, 18> kRandomNames = {"bernoulli",
+                                                           "rand",
+                                                           "rand_like",
+                                                           "randn",
+                                                           "randn_like",
+                                                           "randint",
+                                                           "randint_like",
+                                                           "randperm",
+                                                           "multinomial",
+                                                           "normal",
+                                                           "rrelu",
+                                                           "alpha_dropout",
+                                                           "feature_dropout",
+                                                           "native_dropout",
+                                                           "poisson",
+                                                           "rrelu_with_noise",
+                                                           "feature_alpha_dropout",
+                                                           "binomial"};
 
 std::string_view without_in_place_mark(std::string_view name) {
   const bool is_dunder = name.size() > 2 && name.substr(0, 2) == "__";
@@ -367,8 +380,8 @@ bool is_random(const Node& node) {
   const std::string_view name = without_in_place_mark(base_name(node.op));
   if (name == "dropout") {
     const Argument* train = find_argument(node, "train");
-    const bool is_training = train == nullptr || std::get_if<bool>(train) == nullptr ||
-                             std::get<bool>(*train);
+    const bool is_training =
+        train == nullptr || std::get_if<bool>(train) == nullptr || std::get<bool>(*train);
     return is_training && number_argument(node, "p") > 0;
   }
   if (name == "scaled_dot_product_attention") return number_argument(node, "dropout_p") > 0;
@@ -385,7 +398,8 @@ std::vector<ValueId> written_values(const Node& node) {
   if (base_name(node.op) == "batch_norm" || base_name(node.op) == "instance_norm") {
     const Argument* training = find_argument(node, "training");
     if (training == nullptr) training = find_argument(node, "use_input_stats");
-    if (training != nullptr && std::get_if<bool>(training) != nullptr && std::get<bool>(*training)) {
+    if (training != nullptr && std::get_if<bool>(training) != nullptr &&
+        std::get<bool>(*training)) {
       for (const std::string_view name : {"running_mean", "running_var"}) {
         const Argument* statistic = find_argument(node, name);
         if (statistic == nullptr) continue;

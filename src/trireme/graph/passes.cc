@@ -74,7 +74,8 @@ void remove_dead_code(Graph& graph) {
     is_memory_live[roots[id.value].value] = true;
   };
   for (const GraphInput& input : graph.inputs) {
-    if (input.kind != GraphInput::Kind::kUser) is_memory_live[roots[input.value.value].value] = true;
+    if (input.kind != GraphInput::Kind::kUser)
+      is_memory_live[roots[input.value.value].value] = true;
   }
   read(graph.loss);
   if (const auto* items = std::get_if<ValueId>(&graph.items)) read(*items);
@@ -82,8 +83,8 @@ void remove_dead_code(Graph& graph) {
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
     const std::vector<ValueId> made = results(node);
-    bool is_needed = std::any_of(made.begin(), made.end(),
-                                 [&](ValueId id) { return is_read[id.value]; });
+    bool is_needed =
+        std::any_of(made.begin(), made.end(), [&](ValueId id) { return is_read[id.value]; });
     for (ValueId id : written_values(node)) {
       is_needed = is_needed || is_memory_live[roots[id.value].value];
     }

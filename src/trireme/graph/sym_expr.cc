@@ -141,24 +141,15 @@ struct SymFunction {
 
 constexpr size_t kAny = 1 << 20;
 constexpr std::array kFunctions = {
-    SymFunction{"add", 1, kAny, add},
-    SymFunction{"mul", 1, kAny, mul},
-    SymFunction{"min", 1, kAny, minimum},
-    SymFunction{"max", 1, kAny, maximum},
-    SymFunction{"floordiv", 2, 2, floor_div},
-    SymFunction{"mod", 2, 2, modulo},
-    SymFunction{"pow", 2, 2, power},
-    SymFunction{"truediv", 2, 2, true_div},
-    SymFunction{"float", 1, 1, to_float},
-    SymFunction{"trunc", 1, 1, truncate},
-    SymFunction{"floor", 1, 1, floor_to_int},
-    SymFunction{"ceil", 1, 1, ceil_to_int},
-    SymFunction{"sqrt", 1, 1, square_root},
-    SymFunction{"eq", 2, 2, equal},
-    SymFunction{"ne", 2, 2, not_equal},
-    SymFunction{"lt", 2, 2, less},
-    SymFunction{"le", 2, 2, less_equal},
-    SymFunction{"not", 1, 1, logical_not},
+    SymFunction{"add", 1, kAny, add},         SymFunction{"mul", 1, kAny, mul},
+    SymFunction{"min", 1, kAny, minimum},     SymFunction{"max", 1, kAny, maximum},
+    SymFunction{"floordiv", 2, 2, floor_div}, SymFunction{"mod", 2, 2, modulo},
+    SymFunction{"pow", 2, 2, power},          SymFunction{"truediv", 2, 2, true_div},
+    SymFunction{"float", 1, 1, to_float},     SymFunction{"trunc", 1, 1, truncate},
+    SymFunction{"floor", 1, 1, floor_to_int}, SymFunction{"ceil", 1, 1, ceil_to_int},
+    SymFunction{"sqrt", 1, 1, square_root},   SymFunction{"eq", 2, 2, equal},
+    SymFunction{"ne", 2, 2, not_equal},       SymFunction{"lt", 2, 2, less},
+    SymFunction{"le", 2, 2, less_equal},      SymFunction{"not", 1, 1, logical_not},
 };
 
 const SymFunction* find_function(std::string_view name) {
@@ -176,7 +167,8 @@ bool is_name_character(char c) {
 Result<SymExpr> parse_at(std::string_view text, size_t& position, int depth) {
   if (depth > 64) return Error{"the size expression is nested deeper than 64"};
   const size_t start = position;
-  if (position < text.size() && (text[position] == '-' || std::isdigit(static_cast<unsigned char>(text[position])) != 0)) {
+  if (position < text.size() &&
+      (text[position] == '-' || std::isdigit(static_cast<unsigned char>(text[position])) != 0)) {
     ++position;
     while (position < text.size() &&
            (is_name_character(text[position]) || text[position] == '.' ||

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

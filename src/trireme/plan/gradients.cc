@@ -30,8 +30,7 @@ std::vector<bool> gets_gradient(const Graph& graph) {
     const Node& node = graph.nodes[i];
     const std::vector<ValueId> made = results(node);
     const bool is_path = std::any_of(made.begin(), made.end(), [&](ValueId id) {
-      return carries[id.value] &&
-             (is_needed[id.value] || is_memory_needed[roots[id.value].value]);
+      return carries[id.value] && (is_needed[id.value] || is_memory_needed[roots[id.value].value]);
     });
     if (!is_path) continue;
     for (ValueId id : operands(node)) need(id);

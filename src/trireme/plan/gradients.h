@@ -19,8 +19,8 @@ namespace trireme {
 [[nodiscard]] DType accumulator_dtype(DType parameter);
 
 struct GradientBucket {
-  DType dtype = DType::kFloat32;        // of the accumulators
-  std::vector<int32_t> inputs;          // parameters, as indices into Graph::inputs
+  DType dtype = DType::kFloat32;  // of the accumulators
+  std::vector<int32_t> inputs;    // parameters, as indices into Graph::inputs
 };
 
 // The buckets of a stage: its parameters with a gradient in reverse order, since gradients come in
@@ -34,7 +34,7 @@ struct GradientBucket {
 // A moving average that batch_norm keeps in a buffer: x <- (1 - momentum) x + momentum s at every
 // micro-batch; or, with momentum 0, a count that grows by a fixed number.
 struct MovingBuffer {
-  int32_t input = 0;       // index into Graph::inputs
+  int32_t input = 0;  // index into Graph::inputs
   double momentum = 0;
   bool is_count = false;
 };

@@ -1,4 +1,5 @@
-// partition(): a Graph and the cuts of its stages -> what each stage runs, owns, reads and passes on.
+// partition(): a Graph and the cuts of its stages -> what each stage runs, owns, reads and passes
+// on.
 //
 // A parameter belongs to every stage that uses it. Replicated nodes run in every stage that needs
 // them. A value that is needed two stages later is forwarded by the stage between.

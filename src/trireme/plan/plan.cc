@@ -26,9 +26,10 @@ Result<int32_t> find_node(const Graph& graph, std::string_view name) {
       if (graph.values[id.value].name == name) return i;
     }
   }
-  return Error{fmt::format("the plan names the node {}, which the model does not have; make the "
-                           "plan again with trireme plan",
-                           name)};
+  return Error{
+      fmt::format("the plan names the node {}, which the model does not have; make the "
+                  "plan again with trireme plan",
+                  name)};
 }
 
 bool is_in_module(std::string_view module, std::string_view name) {
@@ -47,9 +48,10 @@ Result<int32_t> find_module(const Graph& graph, const CutAnalysis& cuts, const s
       module = dot == std::string_view::npos ? std::string_view() : module.substr(dot + 1);
     }
   }
-  return Error{fmt::format(
-      "--cut names the module '{}', which the model does not have; trireme inspect lists the modules",
-      name)};
+  return Error{
+      fmt::format("--cut names the module '{}', which the model does not have; trireme inspect "
+                  "lists the modules",
+                  name)};
 }
 
 Result<std::vector<int32_t>> cuts_by_name(const Graph& graph, const CutAnalysis& cuts,
@@ -155,8 +157,9 @@ Result<std::vector<int32_t>> choose_cuts(const Graph& graph, const CutAnalysis& 
     }
   }
   if (static_cast<int32_t>(candidates.size()) < pp - 1) {
-    return Error{fmt::format("the model can be cut at {} places, which makes {} stages, not --pp {}",
-                             candidates.size(), candidates.size() + 1, pp)};
+    return Error{
+        fmt::format("the model can be cut at {} places, which makes {} stages, not --pp {}",
+                    candidates.size(), candidates.size() + 1, pp)};
   }
   return StageSearch(cuts, std::move(candidates), pp).run();
 }
@@ -196,7 +199,8 @@ PlanStage describe_stage(const Graph& graph, const CutAnalysis& cuts, const Stag
   if (total > 0) {
     description.flops_share = (cuts.flops_before[end] - cuts.flops_before[first]) / total;
     // As it is written, so that a plan read back is the same plan.
-    description.flops_share = static_cast<double>(static_cast<int64_t>(description.flops_share * 1e4 + 0.5)) / 1e4;
+    description.flops_share =
+        static_cast<double>(static_cast<int64_t>(description.flops_share * 1e4 + 0.5)) / 1e4;
   }
   description.bytes_in = boundary_bytes(graph, stage.receives, symbols, batch);
   description.bytes_out = boundary_bytes(graph, stage.sends, symbols, batch);
@@ -241,8 +245,8 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
     const int32_t first = s == 0 ? 0 : positions[s - 1];
     const int32_t end =
         s + 1 == options.pp ? static_cast<int32_t>(graph.nodes.size()) : positions[s];
-    plan.stages.push_back(describe_stage(graph, cuts, partition.stages[s], first, end, symbols,
-                                         kExampleBatch));
+    plan.stages.push_back(
+        describe_stage(graph, cuts, partition.stages[s], first, end, symbols, kExampleBatch));
   }
   return plan;
 }
@@ -256,9 +260,10 @@ Status verify_plan(const Plan& plan, const Graph& graph) {
     return Error{fmt::format("the plan has {} stages but says pp {}", plan.stages.size(), plan.pp)};
   }
   if (plan.num_nodes != static_cast<int64_t>(graph.nodes.size())) {
-    return Error{fmt::format("the plan is for a model of {} nodes, not {}; make it again with "
-                             "trireme plan",
-                             plan.num_nodes, graph.nodes.size())};
+    return Error{
+        fmt::format("the plan is for a model of {} nodes, not {}; make it again with "
+                    "trireme plan",
+                    plan.num_nodes, graph.nodes.size())};
   }
   TRIREME_TRY(std::vector<int32_t> positions, cuts_of(plan, graph));
   TRIREME_TRY(CutAnalysis cuts, analyze_cuts(graph, example_symbols(graph, kExampleBatch)));

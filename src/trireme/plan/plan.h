@@ -17,13 +17,13 @@
 namespace trireme {
 
 struct PlanStage {
-  std::string first_node;      // the first value that the stage makes, such as "layer_norm_4"
-  std::string first_module;    // the user's module names
+  std::string first_node;    // the first value that the stage makes, such as "layer_norm_4"
+  std::string first_module;  // the user's module names
   std::string last_module;
-  int64_t num_parameters = 0;  // elements; tied ones count in each stage that uses them
-  double flops_share = 0;      // of the forward pass, 0 .. 1
-  int64_t bytes_in = 0;        // activations a sample, from the stage before
-  int64_t bytes_out = 0;       // activations a sample, to the stage after
+  int64_t num_parameters = 0;       // elements; tied ones count in each stage that uses them
+  double flops_share = 0;           // of the forward pass, 0 .. 1
+  int64_t bytes_in = 0;             // activations a sample, from the stage before
+  int64_t bytes_out = 0;            // activations a sample, to the stage after
   std::vector<std::string> inputs;  // of the batch, that the stage reads itself
   bool operator==(const PlanStage&) const = default;
 };

@@ -90,9 +90,9 @@ Result<Plan> parse_plan(std::string_view text) {
 }
 
 std::string to_table(const Plan& plan) {
-  std::string table = fmt::format(
-      "{}: {} stages x {} replicas, {} micro-batches a replica, schedule {}\n\n", plan.model,
-      plan.pp, plan.dp, plan.micro_batches, plan.schedule);
+  std::string table =
+      fmt::format("{}: {} stages x {} replicas, {} micro-batches a replica, schedule {}\n\n",
+                  plan.model, plan.pp, plan.dp, plan.micro_batches, plan.schedule);
   size_t width = 10;
   for (const PlanStage& stage : plan.stages) {
     width = std::max(width, stage.first_module.size() + stage.last_module.size() + 4);
@@ -104,9 +104,10 @@ std::string to_table(const Plan& plan) {
     const std::string modules = stage.first_module == stage.last_module
                                     ? stage.first_module
                                     : stage.first_module + " .. " + stage.last_module;
-    table += fmt::format("{:>5}  {:<{}}  {:>12}  {:>5.1f}%  {:>10}  {:>10}  {}\n", i, modules, width,
-                         stage.num_parameters, stage.flops_share * 100, human_bytes(stage.bytes_in),
-                         human_bytes(stage.bytes_out), fmt::join(stage.inputs, ", "));
+    table +=
+        fmt::format("{:>5}  {:<{}}  {:>12}  {:>5.1f}%  {:>10}  {:>10}  {}\n", i, modules, width,
+                    stage.num_parameters, stage.flops_share * 100, human_bytes(stage.bytes_in),
+                    human_bytes(stage.bytes_out), fmt::join(stage.inputs, ", "));
   }
   return table;
 }

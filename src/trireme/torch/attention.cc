@@ -16,8 +16,7 @@ at::Tensor attention_with_dropout(const at::Tensor& q, const at::Tensor& k, cons
     keys = keys.repeat_interleave(q.size(-3) / k.size(-3), -3);
     values = values.repeat_interleave(q.size(-3) / v.size(-3), -3);
   }
-  const double scale =
-      options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1))));
+  const double scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1))));
   at::Tensor scores = at::matmul(q, keys.transpose(-2, -1)) * scale;
   const double minus_infinity = -std::numeric_limits<double>::infinity();
   if (options.is_causal) {

@@ -1,4 +1,5 @@
-// Attention with dropout: torch's own takes the plain path on the CPU anyway, with its own generator.
+// Attention with dropout: torch's own takes the plain path on the CPU anyway, with its own
+// generator.
 #pragma once
 
 #include <optional>

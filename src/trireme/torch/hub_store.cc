@@ -26,8 +26,8 @@ void HubStore::set(const std::string& key, const std::vector<uint8_t>& value) {
 }
 
 std::vector<uint8_t> HubStore::compareSet(const std::string& key,
-                                              const std::vector<uint8_t>& expected,
-                                              const std::vector<uint8_t>& desired) {
+                                          const std::vector<uint8_t>& expected,
+                                          const std::vector<uint8_t>& desired) {
   return value_or_throw(client_.compare_set(key, expected, desired));
 }
 
@@ -39,9 +39,7 @@ int64_t HubStore::add(const std::string& key, int64_t value) {
   return value_or_throw(client_.add(key, value));
 }
 
-bool HubStore::deleteKey(const std::string& key) {
-  return value_or_throw(client_.delete_key(key));
-}
+bool HubStore::deleteKey(const std::string& key) { return value_or_throw(client_.delete_key(key)); }
 
 bool HubStore::check(const std::vector<std::string>& keys) {
   return value_or_throw(client_.check(keys));
@@ -52,7 +50,7 @@ int64_t HubStore::getNumKeys() { return value_or_throw(client_.num_keys()); }
 void HubStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
 void HubStore::wait(const std::vector<std::string>& keys,
-                        const std::chrono::milliseconds& timeout) {
+                    const std::chrono::milliseconds& timeout) {
   ok_or_throw(client_.wait(keys, timeout));
 }
 

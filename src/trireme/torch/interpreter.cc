@@ -4,8 +4,9 @@
 #include <optional>
 #include <set>
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
+
+#include <ATen/ATen.h>
 
 #include "trireme/base/philox.h"
 #include "trireme/graph/op_rules.h"
@@ -22,7 +23,7 @@ struct Interpreter::Step {
   // A random node runs by our own counter-based kernel: no call then.
   std::optional<OperatorCall> call;
   bool normalizes_batch = false;  // a batch_norm by the statistics of the micro-batch
-  std::vector<ValueId> dropped;  // values whose last use this is
+  std::vector<ValueId> dropped;   // values whose last use this is
 };
 
 namespace {
@@ -40,7 +41,8 @@ double number_of(const Node& node, std::string_view name, double otherwise) {
 
 bool flag_of(const Node& node, std::string_view name) {
   const Argument* argument = find_argument(node, name);
-  return argument != nullptr && std::holds_alternative<bool>(*argument) && std::get<bool>(*argument);
+  return argument != nullptr && std::holds_alternative<bool>(*argument) &&
+         std::get<bool>(*argument);
 }
 
 // The dim of a value whose size holds the batch; -1 when there is none.
@@ -105,7 +107,8 @@ at::Tensor run_random(const Graph& graph, NodeId id, const std::vector<at::Tenso
   return changed.copy_(dropped);
 }
 
-// As torch.nn.functional does; the operator itself would go on with a variance that is not a number.
+// As torch.nn.functional does; the operator itself would go on with a variance that is not a
+// number.
 void check_batch_norm(const at::Tensor& x) {
   TORCH_CHECK(x.numel() > x.size(1), "training needs more than one value a channel, but a ",
               "micro-batch of sizes ", x.sizes(), " has one; use fewer micro-batches, or ",
@@ -117,7 +120,7 @@ void store_outputs(const Node& node, std::vector<c10::IValue>& stack,
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const NodeOutput& output = node.outputs[i];
     if (!output.symbol.empty()) {
-      run.symbols[output.symbol] = stack[i].isInt()     ? stack[i].toInt()
+      run.symbols[output.symbol] = stack[i].isInt()      ? stack[i].toInt()
                                    : stack[i].isScalar() ? stack[i].toScalar().toLong()
                                                          : stack[i].toSymInt().expect_int();
     } else if (output.is_list) {
@@ -144,7 +147,8 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
   for (const NodeId id : nodes) {
     const Node& node = graph.nodes[id.value];
     // A counter of training steps (BatchNorm's) does not move in evaluation.
-    const bool is_counter = base_name(node.op) == "add_" && node.module_class.starts_with("BatchNorm") &&
+    const bool is_counter = base_name(node.op) == "add_" &&
+                            node.module_class.starts_with("BatchNorm") &&
                             operands(node).size() == 1;
     if (mode == Mode::kEvaluation && is_counter) continue;
     Step step{.node = id,
@@ -154,9 +158,10 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
               .dropped = {}};
     if (mode == Mode::kTraining && is_random(node)) {
       if (!is_counter_based(node)) {
-        return Error{fmt::format("{} of module '{}' draws random numbers in a way that depends on "
-                                 "the layout, which is not supported; use dropout instead",
-                                 node.op, node.module)};
+        return Error{
+            fmt::format("{} of module '{}' draws random numbers in a way that depends on "
+                        "the layout, which is not supported; use dropout instead",
+                        node.op, node.module)};
       }
     } else {
       Result<OperatorCall> call = OperatorCall::make(node, mode);

@@ -17,8 +17,8 @@ namespace trireme {
 
 struct InterpreterRun {
   SymbolValues symbols;
-  uint64_t random_key = 0;      // of (seed, step)
-  int64_t first_sample = 0;     // the micro-batch's first global sample of the step
+  uint64_t random_key = 0;   // of (seed, step)
+  int64_t first_sample = 0;  // the micro-batch's first global sample of the step
   int64_t num_samples = 0;
 };
 

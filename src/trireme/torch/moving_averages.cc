@@ -19,8 +19,7 @@ at::Tensor MovingAverages::contribution(int64_t later_micro_batches) const {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> parts;
   for (const Buffer& buffer : buffers_) {
-    const double factor =
-        std::pow(1 - buffer.momentum, static_cast<double>(later_micro_batches));
+    const double factor = std::pow(1 - buffer.momentum, static_cast<double>(later_micro_batches));
     parts.push_back(buffer.tensor.reshape({-1}).to(at::kDouble) * factor);
   }
   return at::cat(parts);

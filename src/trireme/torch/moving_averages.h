@@ -1,14 +1,14 @@
 // MovingAverages: BatchNorm's running statistics under data parallelism.
 //
-// With r0 before the step, momentum a, and s_k the statistic of global micro-batch k, the sequential
-// loop over G micro-batches ends with
+// With r0 before the step, momentum a, and s_k the statistic of global micro-batch k, the
+// sequential loop over G micro-batches ends with
 //
 //   (1-a)^G r0 + sum_k a (1-a)^(G-1-k) s_k
 //
-// A replica whose statistics start the step at 0 ends with its own part of the sum, up to the factor
-// (1-a)^(micro-batches of later replicas); the sum over replicas is therefore exact. Training never
-// reads running statistics, so starting at 0 changes nothing else. A count (num_batches_tracked) is
-// the case a = 0.
+// A replica whose statistics start the step at 0 ends with its own part of the sum, up to the
+// factor (1-a)^(micro-batches of later replicas); the sum over replicas is therefore exact.
+// Training never reads running statistics, so starting at 0 changes nothing else. A count
+// (num_batches_tracked) is the case a = 0.
 #pragma once
 
 #include <cstdint>

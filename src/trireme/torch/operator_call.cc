@@ -1,7 +1,8 @@
 #include "trireme/torch/operator_call.h"
 
-#include <ATen/ScalarOps.h>
 #include <fmt/format.h>
+
+#include <ATen/ScalarOps.h>
 
 #include "trireme/graph/op_rules.h"
 #include "trireme/torch/guard.h"
@@ -168,12 +169,11 @@ Result<OperatorCall::Slot> OperatorCall::make_slot(const c10::Argument& formal,
   } else if (std::holds_alternative<Layout>(given)) {
     slot.constant = static_cast<int64_t>(at::kStrided);
   } else if (const auto* format = std::get_if<MemoryFormat>(&given)) {
-    slot.constant = static_cast<int64_t>(format->name == "contiguous" ? at::MemoryFormat::Contiguous
-                                         : format->name == "channels_last"
-                                             ? at::MemoryFormat::ChannelsLast
-                                         : format->name == "channels_last_3d"
-                                             ? at::MemoryFormat::ChannelsLast3d
-                                             : at::MemoryFormat::Preserve);
+    slot.constant =
+        static_cast<int64_t>(format->name == "contiguous"         ? at::MemoryFormat::Contiguous
+                             : format->name == "channels_last"    ? at::MemoryFormat::ChannelsLast
+                             : format->name == "channels_last_3d" ? at::MemoryFormat::ChannelsLast3d
+                                                                  : at::MemoryFormat::Preserve);
   } else if (std::holds_alternative<Device>(given)) {
     slot.constant = c10::Device(c10::kCPU);
   } else {
@@ -186,14 +186,15 @@ Result<OperatorCall> OperatorCall::make(const Node& node, Mode mode) {
   // "aten.add.Tensor" -> "aten::add", "Tensor"; "default" is the empty overload.
   const size_t first = node.op.find('.');
   const size_t last = node.op.rfind('.');
-  const std::string name = node.op.substr(0, first) + "::" + node.op.substr(first + 1, last - first - 1);
+  const std::string name =
+      node.op.substr(0, first) + "::" + node.op.substr(first + 1, last - first - 1);
   std::string overload = node.op.substr(last + 1);
   if (overload == "default") overload.clear();
   const std::optional<c10::OperatorHandle> handle =
       c10::Dispatcher::singleton().findSchema({name, overload});
   if (!handle.has_value()) {
-    return Error{fmt::format("the operator {} (module '{}') is not in this libtorch", node.op,
-                             node.module)};
+    return Error{
+        fmt::format("the operator {} (module '{}') is not in this libtorch", node.op, node.module)};
   }
   OperatorCall call(*handle);
   const c10::FunctionSchema& schema = handle->schema();
@@ -264,8 +265,7 @@ void OperatorCall::run(const std::vector<at::Tensor>& values, const SymbolValues
         break;
       }
       case Slot::Kind::kNumber:
-        stack.push_back(
-            to_ivalue(evaluate_or_throw(slot.expressions[0], symbols), slot.is_float));
+        stack.push_back(to_ivalue(evaluate_or_throw(slot.expressions[0], symbols), slot.is_float));
         break;
       case Slot::Kind::kIntegerList: {
         c10::List<int64_t> list;

@@ -33,8 +33,16 @@ class OperatorCall {
  private:
   // How one argument of the schema is filled.
   struct Slot {
-    enum class Kind : uint8_t { kConstant, kTensor, kTensorList, kOptionalTensorList, kNumber,
-                                kIntegerList, kFloatList, kWrappedNumber };
+    enum class Kind : uint8_t {
+      kConstant,
+      kTensor,
+      kTensorList,
+      kOptionalTensorList,
+      kNumber,
+      kIntegerList,
+      kFloatList,
+      kWrappedNumber
+    };
     Kind kind = Kind::kConstant;
     c10::IValue constant;
     std::vector<std::optional<ValueId>> tensors;

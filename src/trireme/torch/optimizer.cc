@@ -2,8 +2,9 @@
 
 #include <array>
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
+
+#include <ATen/ATen.h>
 
 namespace trireme {
 namespace {

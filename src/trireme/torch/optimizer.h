@@ -25,7 +25,7 @@ class Optimizer {
 };
 
 // Error: an unknown name; lists the known ones.
-[[nodiscard]] Result<std::unique_ptr<Optimizer>> make_optimizer(
-    const OptimizerOptions& options, std::vector<OptimizerGroup> groups);
+[[nodiscard]] Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerOptions& options,
+                                                                std::vector<OptimizerGroup> groups);
 
 }  // namespace trireme

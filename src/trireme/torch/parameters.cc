@@ -63,8 +63,7 @@ Result<Parameters> Parameters::load(const Archive& archive, const Graph& graph, 
       for (const int32_t index : bucket.inputs) {
         at::Tensor& value = parameters.values_[index];
         // Parameters are dense: as_strided keeps their order of dims, so autograd adds in place.
-        parameters.accumulators_[index] =
-            flat.as_strided(value.sizes(), value.strides(), offset);
+        parameters.accumulators_[index] = flat.as_strided(value.sizes(), value.strides(), offset);
         offset += value.numel();
       }
       parameters.flat_.push_back(flat);

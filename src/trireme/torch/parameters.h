@@ -1,8 +1,8 @@
 // Parameters: what one stage owns: leaves of autograd, their gradient accumulators, buffers.
 //
 // The accumulators of a bucket are one flat tensor, so that it is reduced without copies; the
-// gradient of a parameter is a view into it. A 16-bit parameter accumulates in 32 bits: its gradient
-// is added after each backward.
+// gradient of a parameter is a view into it. A 16-bit parameter accumulates in 32 bits: its
+// gradient is added after each backward.
 #pragma once
 
 #include <cstdint>

@@ -5,9 +5,10 @@
 #include <map>
 #include <set>
 
+#include <fmt/format.h>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -77,12 +78,11 @@ class TorchStageKernels : public StageKernels {
     Result<SymbolValues> symbols = bind_symbols(graph_, *inputs_.data);
     if (!symbols.ok()) return symbols.error();
     data_symbols_ = std::move(symbols.value());
-    std::unique_ptr<Interpreter>& interpreter =
-        inputs_.is_training ? training_ : evaluation_;
+    std::unique_ptr<Interpreter>& interpreter = inputs_.is_training ? training_ : evaluation_;
     if (interpreter == nullptr) {
-      TRIREME_TRY(interpreter, Interpreter::make(
-                                   graph_, stage_.nodes, kept_,
-                                   inputs_.is_training ? Mode::kTraining : Mode::kEvaluation));
+      TRIREME_TRY(interpreter,
+                  Interpreter::make(graph_, stage_.nodes, kept_,
+                                    inputs_.is_training ? Mode::kTraining : Mode::kEvaluation));
     }
     micro_batches_.clear();
     const size_t num_global = num_global_micro_batches();
@@ -296,9 +296,9 @@ class TorchStageKernels : public StageKernels {
     sizes.insert(sizes.begin(), share.size);
     const TensorType& type = graph_.values[graph_.inputs[input].value.value].type;
     at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(scalar_type(type.dtype)));
-    const std::span<const uint64_t> samples = std::span(inputs_.samples)
-                                                  .subspan(static_cast<size_t>(share.first),
-                                                           static_cast<size_t>(share.size));
+    const std::span<const uint64_t> samples =
+        std::span(inputs_.samples)
+            .subspan(static_cast<size_t>(share.first), static_cast<size_t>(share.size));
     TRIREME_TRY(inputs_.data->read_rows(user_index, samples, tensor_memory(tensor)));
     return tensor;
   }
@@ -456,8 +456,7 @@ class TorchStageKernels : public StageKernels {
       squares_.assign(graph_.inputs.size(), 0.0);
       if (options_.replica == 0) fill_squares();
     }
-    std::vector<double>& numbers =
-        exchange == ScalarExchange::kLosses ? losses_ : squares_;
+    std::vector<double>& numbers = exchange == ScalarExchange::kLosses ? losses_ : squares_;
     Message message;
     message.parts = {std::as_writable_bytes(std::span(numbers))};
     message.dtype = DType::kFloat64;

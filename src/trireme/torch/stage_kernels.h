@@ -53,7 +53,7 @@ struct StepInputs {
 };
 
 struct StepOutcome {
-  double loss = 0;   // mean over all items of the global batch
+  double loss = 0;  // mean over all items of the global batch
   double items = 0;
   // The first replica with a micro-batch whose loss is not finite: the weights were not updated.
   std::optional<int32_t> non_finite_replica;

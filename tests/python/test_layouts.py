@@ -12,7 +12,17 @@ import command
 import pytest
 import torch
 import torch.nn.functional as F
-from own_model import ADAMW, SGD, TOLERANCE, compare, integers, is_bitwise_equal, normal, optimizer_arguments
+from own_model import (
+    ADAMW,
+    SGD,
+    TOLERANCE,
+    compare,
+    compare_states,
+    integers,
+    is_bitwise_equal,
+    normal,
+    optimizer_arguments,
+)
 from torch import nn
 
 pytestmark = pytest.mark.binary
@@ -599,3 +609,45 @@ def test_every_place_to_cut(own_model, tmp_path, kind):
         assert losses == pytest.approx(one.losses, rel=TOLERANCE, abs=0), node
         num_legal += 1
     assert num_legal > 0
+
+
+# --- losses that weigh their targets -----------------------------------------------------------------------------
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    @staticmethod
+    def rows(generator):
+        target = integers(generator, 4, 24)
+        target[::5] = -100
+        return {"x": normal(generator, 24, 4), "target": target}
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return F.log_softmax(x, -1)
+
+
+CLASS_WEIGHTS = torch.tensor([0.25, 1.0, 3.0, 10.0], dtype=torch.float64)
+WEIGHING_LOSSES = [nn.CrossEntropyLoss(weight=CLASS_WEIGHTS), nn.NLLLoss(), nn.NLLLoss(weight=CLASS_WEIGHTS)]
+
+
+@pytest.mark.parametrize("loss", WEIGHING_LOSSES, ids=str)
+@pytest.mark.parametrize("layout", [(1, 1, 1), (2, 2, 2), (3, 1, 5)])
+def test_losses_of_torch_that_weigh_their_targets(own_model, loss, layout):
+    """The mean of a batch does not depend on how it is divided: some micro-batches here have ignored targets alone."""
+    model = own_model(Classifier, loss=loss)
+    trained = model.train(batch=6, layout=layout, steps=4)
+    plain, losses = model.fresh(), []
+    optimizer = torch.optim.SGD(plain.parameters(), lr=SGD.lr, momentum=SGD.momentum)
+    for rows in model.batches(6):
+        optimizer.zero_grad()
+        value = loss(plain(rows["x"]), rows["target"])
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    assert trained.losses == pytest.approx(losses, rel=TOLERANCE)
+    compare_states(plain.state_dict(), trained.state)

@@ -105,7 +105,16 @@ SAID = [
     *(
         ([*base, option, ""], f"{option}: it is empty; see trireme {base[0]} --help")
         for base, options in {
-            tuple(TRAIN): ["--save", "--metrics", "--grad-norms", "--init", "--plan", "--cut", "--freeze", "--no-decay"],
+            tuple(TRAIN): [
+                "--save",
+                "--metrics",
+                "--grad-norms",
+                "--init",
+                "--plan",
+                "--cut",
+                "--freeze",
+                "--no-decay",
+            ],
             tuple(PLAN): ["--output"],
         }.items()
         for option in options
@@ -218,9 +227,10 @@ def test_a_result_that_cannot_be_written(arguments):
 
 
 def test_numbers_are_decimal():
-    assert command.run("plan", MODEL, "--dp", "010", "--json").stdout == command.run(
-        "plan", MODEL, "--dp", 10, "--json"
-    ).stdout
+    assert (
+        command.run("plan", MODEL, "--dp", "010", "--json").stdout
+        == command.run("plan", MODEL, "--dp", 10, "--json").stdout
+    )
 
 
 # --- plans -------------------------------------------------------------------------------------------------------

@@ -172,9 +172,18 @@ void add_run_options(CLI::App& app, RunRequest& run) {
 
 void add_optimizer_options(CLI::App& app, RunRequest& run) {
   OptimizerOptions& optimizer = run.optimizer;
-  app.add_option("--optimizer", optimizer.name, "adamw, sgd")
+  std::vector<std::string> names;
+  std::string summaries;
+  std::string decays;
+  for (const OptimizerInfo& info : kOptimizers) {
+    const std::string_view comma = names.empty() ? "" : ", ";
+    names.emplace_back(info.name);
+    summaries += fmt::format("{}{} ({})", comma, info.name, info.summary);
+    decays += fmt::format("{}{} with {}", comma, info.default_weight_decay, info.name);
+  }
+  app.add_option("--optimizer", optimizer.name, summaries)
       ->capture_default_str()
-      ->check(CLI::IsMember({"adamw", "sgd"}))
+      ->check(CLI::IsMember(names))
       ->group("Optimizer");
   app.add_option("--lr", run.lr, "learning rate")
       ->capture_default_str()
@@ -190,7 +199,7 @@ void add_optimizer_options(CLI::App& app, RunRequest& run) {
       ->capture_default_str()
       ->check(number())
       ->group("Optimizer");
-  app.add_option("--weight-decay", optimizer.weight_decay, "[0.01 with adamw, 0 with sgd]")
+  app.add_option("--weight-decay", optimizer.weight_decay, "[" + decays + "]")
       ->check(number())
       ->group("Optimizer");
   app.add_option("--no-decay", optimizer.no_decay,
@@ -313,13 +322,11 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
   }
   if (const std::string what = unused_length(run); !what.empty()) return what;
   if (!run.is_training) return "";
-  const bool is_sgd = run.optimizer.name == "sgd";
-  for (const char* option : {"--momentum", "--nesterov", "--betas", "--eps"}) {
-    const bool is_of_sgd =
-        std::string_view(option) == "--momentum" || std::string_view(option) == "--nesterov";
-    if (app.count(option) == 0 || is_of_sgd == is_sgd) continue;
-    return fmt::format("{} is for --optimizer {}, not {}", option, is_of_sgd ? "sgd" : "adamw",
-                       run.optimizer.name);
+  for (const OptimizerInfo& info : kOptimizers) {
+    for (const std::string_view option : info.own_options) {
+      if (info.name == run.optimizer.name || app.count(std::string(option)) == 0) continue;
+      return fmt::format("{} is for --optimizer {}, not {}", option, info.name, run.optimizer.name);
+    }
   }
   return out_of_range(run);
 }

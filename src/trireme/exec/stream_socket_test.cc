@@ -35,7 +35,8 @@ TEST(StreamSocket, ListeningOnAnAddressOfAnotherHostIsRefused) {
 TEST(StreamSocket, ListensOnIPv6WhereThereIsOne) {
   const auto listener = listen_on({.host = "::1", .port = 0});
   if (!listener.ok()) {
-    EXPECT_EQ(listener.error().message, "cannot listen on [::1]:0: Cannot assign requested address");
+    EXPECT_EQ(listener.error().message,
+              "cannot listen on [::1]:0: Cannot assign requested address");
     return;
   }
   const SocketAddress address{.host = "::1", .port = bound_port(listener.value()).value()};

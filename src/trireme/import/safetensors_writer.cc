@@ -53,8 +53,8 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given_pat
                                                     const std::vector<SafetensorsEntry>& entries) {
   const std::string path = behind_links(given_path);
   std::error_code ignored;
-  const bool is_in_place = std::filesystem::exists(path, ignored) &&
-                           !std::filesystem::is_regular_file(path, ignored);
+  const bool is_in_place =
+      std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
   nlohmann::json header = nlohmann::json::object();
   header["__metadata__"] = {{"format", "pt"}};
   uint64_t offset = 0;

@@ -106,26 +106,28 @@ std::unique_ptr<Optimizer> make(const OptimizerOptions& options,
 }
 
 struct Row {
-  OptimizerInfo info;
+  std::string_view name;
   std::unique_ptr<Optimizer> (*make)(const OptimizerOptions&, std::vector<OptimizerGroup>);
 };
-constexpr std::array kRows = {
-    Row{{"sgd", "stochastic gradient descent, with momentum and Nesterov's", 0.0}, make<Sgd>},
-    Row{{"adamw", "Adam with decoupled weight decay", 0.01}, make<AdamW>},
-};
-constexpr std::array kInfos = {kRows[0].info, kRows[1].info};
-static_assert(kInfos.size() == kRows.size());
+constexpr std::array kRows = {Row{"sgd", make<Sgd>}, Row{"adamw", make<AdamW>}};
+
+constexpr bool has_the_rows_of_the_options() {
+  bool is_equal = kRows.size() == kOptimizers.size();
+  for (size_t i = 0; is_equal && i < kRows.size(); ++i) {
+    is_equal = kRows[i].name == kOptimizers[i].name;
+  }
+  return is_equal;
+}
+static_assert(has_the_rows_of_the_options());
 
 }  // namespace
-
-std::span<const OptimizerInfo> optimizer_infos() { return kInfos; }
 
 Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerOptions& options,
                                                   std::vector<OptimizerGroup> groups) {
   std::string known;
   for (const Row& row : kRows) {
-    if (row.info.name == options.name) return row.make(options, std::move(groups));
-    known += (known.empty() ? "" : ", ") + std::string(row.info.name);
+    if (row.name == options.name) return row.make(options, std::move(groups));
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
   return Error{fmt::format("there is no optimizer '{}'; known are {}", options.name, known)};
 }

@@ -1,16 +1,16 @@
 // What the optimizers are told; torch-free, so that the command line can fill it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
 namespace trireme {
 
 struct OptimizerOptions {
-  std::string name = "adamw";  // a row of optimizer.cc's table
+  std::string name = "adamw";  // a row of kOptimizers
   double momentum = 0;
   bool is_nesterov = false;
   double beta1 = 0.9;
@@ -23,8 +23,15 @@ struct OptimizerOptions {
 struct OptimizerInfo {
   std::string_view name;
   std::string_view summary;
-  double default_weight_decay;
+  double default_weight_decay = 0;
+  // Options of the command line that mean nothing to the other optimizers.
+  std::array<std::string_view, 2> own_options;
 };
-[[nodiscard]] std::span<const OptimizerInfo> optimizer_infos();
+// A row here, and a class and a row in optimizer.cc, make an optimizer.
+inline constexpr std::array kOptimizers = {
+    OptimizerInfo{
+        "sgd", "stochastic gradient descent, with momentum", 0.0, {"--momentum", "--nesterov"}},
+    OptimizerInfo{"adamw", "Adam with decoupled weight decay", 0.01, {"--betas", "--eps"}},
+};
 
 }  // namespace trireme

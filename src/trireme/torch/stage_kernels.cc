@@ -184,7 +184,7 @@ class TorchStageKernels : public StageKernels {
   Status make_optimizer_groups() {
     const OptimizerOptions& options = *options_.optimizer;
     double weight_decay = 0;
-    for (const OptimizerInfo& info : optimizer_infos()) {
+    for (const OptimizerInfo& info : kOptimizers) {
       if (info.name == options.name) weight_decay = info.default_weight_decay;
     }
     weight_decay = options.weight_decay.value_or(weight_decay);

@@ -239,8 +239,8 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment) {
   const Status& status = outcome.status;
   if (!status.ok()) {
     const bool is_own = outcome.culprit == environment.rank;
-    const Status told = client.fail(status.error().message,
-                                    is_own ? FailureOrigin::kOwn : FailureOrigin::kUnknown);
+    const Status told =
+        client.fail(status.error().message, is_own ? FailureOrigin::kOwn : FailureOrigin::kUnknown);
     if (told.ok() && !environment.owns_hub()) leave(1);
     // The end of the run, or of the hub, ends this process on another thread with better words.
     std::this_thread::sleep_for(kHubTimeout);

@@ -1,0 +1,98 @@
+"""Models that torch cannot export are refused in one sentence with the module, the line and the remedy."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+import trireme
+
+
+def refusal(tmp_path, model, batch):
+    path = tmp_path / "refused.pt2"
+    with pytest.raises(ValueError) as caught:
+        trireme.export(model, batch, path)
+    assert list(tmp_path.iterdir()) == []
+    return str(caught.value)
+
+
+class Around(nn.Module):
+    """The module in question is its part `middle`."""
+
+    def __init__(self, middle: nn.Module) -> None:
+        super().__init__()
+        self.first, self.middle = nn.Linear(4, 4), middle
+
+    def forward(self, x):
+        return self.middle(self.first(x)).square().mean()
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+class Reads(nn.Module):
+    def forward(self, x):
+        return x * float(x.max().item() > 0) if x.max().item() > 1 else x
+
+
+class Compares(nn.Module):
+    def forward(self, x):
+        return x if torch.equal(x, x + 1) else x * 2
+
+
+@torch.library.custom_op("trireme_test::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+class Opaque(nn.Module):
+    """Its operator does not tell the shape of its result."""
+
+    def forward(self, x):
+        return twice(x)
+
+
+def test_a_batch_norm_whose_momentum_depends_on_the_step(tmp_path):
+    assert refusal(tmp_path, Around(nn.BatchNorm1d(4, momentum=None)), torch.randn(3, 4)) == (
+        'module "middle" (BatchNorm1d) of Around has momentum=None, an average whose factor depends on the number of '
+        "steps, which an archive cannot hold; give it a momentum such as 0.1"
+    )
+    model = Around(nn.BatchNorm1d(4, momentum=None, track_running_stats=False))
+    trireme.export(model, torch.randn(3, 4), tmp_path / "a.pt2")
+
+
+DECIDES = (
+    "decides by the values in a tensor, which one archive cannot hold; write it without if, loop, int() or float() of such "
+    "values, as with torch.where"
+)
+UNEXPORTABLE = {
+    Branches: DECIDES,
+    Reads: DECIDES,
+    Compares: DECIDES,
+    Opaque: "fails: There was no fake impl registered for <CustomOpDef(trireme_test::twice)>. This is necessary for "
+    "torch.compile/export/fx tracing to work. Please use `twice.register_fake` to add an fake impl; write that code with "
+    "operators that export",
+}
+
+
+@pytest.mark.parametrize("kind", UNEXPORTABLE)
+def test_what_torch_cannot_export_is_one_sentence(tmp_path, kind):
+    line = inspect.getsourcelines(kind.forward)[1] + 1
+    assert refusal(tmp_path, Around(kind()), torch.randn(3, 4)) == (
+        f'Around cannot be exported, as "middle" ({kind.__name__}) at test_unexportable.py:{line} {UNEXPORTABLE[kind]}'
+    )
+
+
+class Raises(nn.Module):
+    def forward(self, x):
+        raise KeyError("mine")
+
+
+def test_an_error_of_the_users_own_is_left_as_it_is(tmp_path):
+    with pytest.raises(KeyError, match="mine"):
+        trireme.export(Around(Raises()), torch.randn(3, 4), tmp_path / "a.pt2")

@@ -132,7 +132,7 @@ def test_an_elastic_restart_starts_again(tmp_path):
     ("num_ranks", "more", "sentence"),
     [
         (3, (), "trireme-worker: WORLD_SIZE is 3, but the plan has pp x dp = 4 ranks"),
-        (4, ("--wrong",), "trireme-worker: The following argument was not expected: --wrong"),
+        (4, ("--wrong",), "trireme-worker: train does not take --wrong; see trireme-worker train --help"),
     ],
 )
 def test_a_wrong_request_is_refused_once(tmp_path, num_ranks, more, sentence):

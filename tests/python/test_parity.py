@@ -160,10 +160,10 @@ def test_the_last_short_batch_can_be_dropped(tmp_path):
     compare(run, lines, saved, models.build("mlp", "f64"), TOLERANCE, SMALLEST_SIZE)
 
 
-@pytest.mark.parametrize("family", ["mlp", "llama"])
+@pytest.mark.parametrize("family", ["mlp", "llama", "resnet"])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_float32_is_bitwise_the_same_in_every_pipeline(tmp_path, family, replicas):
-    """Neither family has a tie across stages, and the micro-batches are equal: no sum changes its order."""
+    """No family here has a tie across stages, and the micro-batches are equal: no sum changes its order."""
     layouts = [(1, "1f1b"), (1, "1f1b"), (2, "gpipe"), (2, "1f1b"), (4, "gpipe"), (4, "1f1b")]
     runs = []
     for stages, schedule in layouts[: 4 if replicas == 2 else 6]:

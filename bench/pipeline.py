@@ -17,12 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import ours
 import torch
 from contest import Contestant, compete, print_result, print_table
 from models import CASES, Gpt, token_loss
-from safetensors.torch import save_file
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 WARM_UP_STEPS = 5
 CUT = 4  # blocks of the first stage: the head weighs about as much as two blocks
 
@@ -113,52 +112,14 @@ def run_torch(schedule: str, folder: Path, options: argparse.Namespace, round_id
 
 
 def run_ours(schedule: str, folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
-    metrics = folder / "metrics.jsonl"
-    command = [
-        REPOSITORY / "build/bin/trireme",
-        "train",
-        folder / "model.pt2",
-        "--data",
-        f"safetensors:{folder}/rows.safetensors",
-        "--batch",
-        options.rows * options.micro_batches,
-        "--steps",
-        options.steps,
-        "--pp",
-        2,
-        "--cut",
-        f"blocks.{CUT}",
-        "--micro-batches",
-        options.micro_batches,
-        "--schedule",
-        schedule,
-        "--no-shuffle",
-        "--metrics",
-        metrics,
-        "--quiet",
-    ]
-    subprocess.run([str(word) for word in command], check=True)
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return {"seconds": [line["seconds"] for line in lines], "losses": [line["loss"] for line in lines]}
+    layout = ["--pp", 2, "--cut", f"blocks.{CUT}", "--micro-batches", options.micro_batches, "--schedule", schedule]
+    return ours.train(folder, options.rows * options.micro_batches, options.steps, *layout)
 
 
 def prepare(folder: Path, options: argparse.Namespace) -> None:
-    import trireme
-
     torch.manual_seed(0)
-    model = Gpt()
     batch = options.rows * options.micro_batches
-    rows = CASES["gpt"].data(8 * batch)
-    torch.save(model.state_dict(), folder / "weights.pt")
-    torch.save(rows, folder / "rows.pt")
-    trireme.export(model, tuple(t[: max(batch, 2)].clone() for t in rows), folder / "model.pt2", loss=token_loss)
-    described = subprocess.run(
-        [str(REPOSITORY / "build/bin/trireme"), "inspect", "--json", str(folder / "model.pt2")],
-        check=True,
-        capture_output=True,
-    )
-    names = [entry["names"][0] for entry in json.loads(described.stdout)["inputs"]]
-    save_file({name: t.contiguous() for name, t in zip(names, rows, strict=True)}, folder / "rows.safetensors")
+    ours.prepare(folder, Gpt(), CASES["gpt"].data(8 * batch), max(batch, 2), token_loss)
 
 
 def main() -> None:
@@ -187,8 +148,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             prepare(folder, options)
-            ours, theirs = run_ours(schedule, folder, options), run_torch(schedule, folder, options, round_id)
-            worst = max(abs(a - b) / abs(b) for a, b in zip(ours["losses"][:10], theirs["losses"][:10], strict=True))
+            mine, theirs = run_ours(schedule, folder, options), run_torch(schedule, folder, options, round_id)
+            worst = max(abs(a - b) / abs(b) for a, b in zip(mine["losses"][:10], theirs["losses"][:10], strict=True))
             if worst > 1e-4:
                 sys.exit(f"bench: {schedule}: the losses of the first 10 steps differ by {worst:.1e}")
             contestants: dict[str, Contestant] = {

@@ -18,12 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import ours
 import torch
 from contest import Contestant, compete, print_result, print_table
 from models import CASES
-from safetensors.torch import save_file
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 WARM_UP_STEPS = 5
 
 
@@ -61,52 +60,17 @@ def run_eager(case_name: str, folder: Path, steps: int, compiles: bool) -> dict[
 
 
 def run_ours(case_name: str, folder: Path, steps: int) -> dict[str, list[float]]:
-    metrics = folder / "metrics.jsonl"
-    command = [
-        REPOSITORY / "build/bin/trireme",
-        "train",
-        folder / "model.pt2",
-        "--data",
-        f"safetensors:{folder}/rows.safetensors",
-        "--batch",
-        CASES[case_name].batch,
-        "--steps",
-        steps,
-        "--no-shuffle",
-        "--metrics",
-        metrics,
-        "--quiet",
-    ]
-    subprocess.run([str(word) for word in command], check=True)
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return {"seconds": [line["seconds"] for line in lines], "losses": [line["loss"] for line in lines]}
+    return ours.train(folder, CASES[case_name].batch, steps)
 
 
 def prepare(case_name: str, folder: Path) -> None:
-    import trireme
-
     torch.manual_seed(0)
     case = CASES[case_name]
-    model = case.build()
-    rows = case.data(64 * case.batch)
-    torch.save(model.state_dict(), folder / "weights.pt")
-    torch.save(rows, folder / "rows.pt")
-    example = tuple(t[: case.batch].clone() for t in rows)
-    trireme.export(model, example, folder / "model.pt2", loss=case.loss)
-    names = json.loads(
-        subprocess.run(
-            [str(REPOSITORY / "build/bin/trireme"), "inspect", "--json", str(folder / "model.pt2")],
-            check=True,
-            capture_output=True,
-        ).stdout
-    )["inputs"]
-    save_file(
-        {entry["names"][0]: t.contiguous() for entry, t in zip(names, rows, strict=True)}, folder / "rows.safetensors"
-    )
+    ours.prepare(folder, case.build(), case.data(64 * case.batch), case.batch, case.loss)
 
 
-def check_losses(case_name: str, ours: list[float], theirs: list[float]) -> None:
-    worst = max(abs(a - b) / abs(b) for a, b in zip(ours[:10], theirs[:10], strict=True))
+def check_losses(case_name: str, mine: list[float], theirs: list[float]) -> None:
+    worst = max(abs(a - b) / abs(b) for a, b in zip(mine[:10], theirs[:10], strict=True))
     if worst > 1e-4:
         sys.exit(f"bench: {case_name}: the losses of the first 10 steps differ by {worst:.1e}")
 

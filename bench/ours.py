@@ -1,0 +1,39 @@
+"""Trireme as a contestant: the archive and rows of a model in a folder, and timed runs of `trireme train` on them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+BINARY = Path(__file__).resolve().parent.parent / "build/bin/trireme"
+
+
+def prepare(
+    folder: Path, model: nn.Module, rows: tuple[torch.Tensor, ...], example_rows: int, loss: Callable[..., Any]
+) -> None:
+    """Writes what both sides read: weights.pt and rows.pt for theirs, model.pt2 and rows.safetensors for ours."""
+    import trireme
+
+    torch.save(model.state_dict(), folder / "weights.pt")
+    torch.save(rows, folder / "rows.pt")
+    trireme.export(model, tuple(t[:example_rows].clone() for t in rows), folder / "model.pt2", loss=loss)
+    described = subprocess.run([BINARY, "inspect", "--json", folder / "model.pt2"], check=True, capture_output=True)
+    names = [entry["names"][0] for entry in json.loads(described.stdout)["inputs"]]
+    save_file({n: t.contiguous() for n, t in zip(names, rows, strict=True)}, folder / "rows.safetensors")
+
+
+def train(folder: Path, batch: int, steps: int, *options: Any) -> dict[str, list[float]]:
+    """The seconds and the loss of each step."""
+    metrics = folder / "metrics.jsonl"
+    given = ["--data", f"safetensors:{folder}/rows.safetensors", "--batch", batch, "--steps", steps, "--no-shuffle"]
+    command = [BINARY, "train", folder / "model.pt2", *given, "--metrics", metrics, "--quiet", *options]
+    subprocess.run([str(word) for word in command], check=True)
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return {"seconds": [line["seconds"] for line in lines], "losses": [line["loss"] for line in lines]}

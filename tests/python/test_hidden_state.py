@@ -64,7 +64,7 @@ class Spectral(Head):
 
 
 @pytest.mark.parametrize("layout", [(1, 1, 1), (2, 1, 1), (3, 1, 1)])
-def test_a_buffer_written_by_out_stays_in_one_stage(own_model, layout):
+def test_a_buffer_written_by_out_trains_as_in_pytorch(own_model, layout):
     model = own_model(Spectral)
     compare(model.expected(), model.train(layout=layout))
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/graph/cuts.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/graph/passes.h"
 
@@ -84,6 +85,24 @@ return %loss
   EXPECT_NE(roots[results(graph.nodes[2])[0].value], roots[graph.inputs[0].value.value]);
   remove_dead_code(graph);
   EXPECT_EQ(graph.nodes.size(), 3u);  // the buffer outlives the step, the clone does not
+}
+
+TEST(Cuts, ABufferWrittenByOutIsReadInTheStageThatWritesIt) {
+  const Graph graph = parse_graph(R"(parameter %w "w" f32[8] grad
+buffer %u "u" f32[8]
+input %x "x" f32[8]
+%m = aten.mul.Tensor(self=%x, other=%w) -> f32[8]
+%d = aten.div.out(self=%m, other=%x, out=%u) -> f32[8]
+%n = aten.mul.Tensor(self=%m, other=%w) -> f32[8]
+%s = aten.mul.Tensor(self=%n, other=%u) -> f32[8]
+%loss = aten.sum.default(self=%s) -> f32[]
+return %loss
+)")
+                          .value();
+  const CutAnalysis cuts = analyze_cuts(graph, {}).value();
+  // Nodes 1 to 3 touch the buffer's memory: no cut before node 2 or node 3.
+  EXPECT_EQ(cuts.is_legal, (std::vector<bool>{false, true, false, false, true, false}));
+  EXPECT_EQ(cuts.why_illegal[2], "aten.div.out changes %u in place");
 }
 
 TEST(Passes, WritesToParametersAndBuffersOutliveTheStep) {

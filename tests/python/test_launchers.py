@@ -109,6 +109,41 @@ def test_a_killed_rank_is_named(tmp_path, rank):
         assert any(ACTION.search(line.removesuffix(end)) for line in said), said
 
 
+def test_ranks_that_the_launcher_stops_are_heard(tmp_path):
+    """However late: rank 0 hears only afterwards that a rank has died and the others were stopped."""
+    metrics = tmp_path / "metrics.jsonl"
+    runs = plain_ranks(tmp_path, *[train_arguments("--metrics", metrics)] * 4)
+    with runs[0] as run, runs[1], runs[2], runs[3]:
+        run.wait_for_steps(metrics, 3)
+        os.kill(run.process.pid, signal.SIGSTOP)
+        runs[1].process.kill()
+        for stopped in runs[2:]:
+            stopped.process.terminate()
+        # Longer than the last words of a rank that nobody asks.
+        with pytest.raises(subprocess.TimeoutExpired):
+            runs[2].process.wait(1.5)
+        os.kill(run.process.pid, signal.SIGCONT)
+        assert run.wait() == 1
+        said = [line for line in run.err.splitlines() if line.startswith("rank ")]
+    expect_report(said, 1, NOBODY_SAID)
+    assert all(ACTION.search(line) for line in said[2:]), said
+
+
+def test_a_stopped_run_says_so(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    with torchrun(*train_arguments("--metrics", metrics), folder=tmp_path) as run:
+        pids = run.wait_for_workers()
+        run.wait_for_steps(metrics, 1)
+        run.process.terminate()
+        wait_until(lambda: not any(map(processes.is_alive, pids)), "end of the ranks", processes.END_S)
+        run.wait()
+        said = [line for line in run.err.splitlines() if line.startswith("rank ")]
+    assert len(said) == 4, said
+    assert said[0].endswith(
+        " failed: stopped by SIGTERM, which launchers send when they are stopped or another rank has ended"
+    )
+
+
 def test_a_rank_that_fails_is_named(tmp_path):
     with torchrun(*train_arguments("--lr", 1e30, steps=50), folder=tmp_path) as run:
         assert run.wait() != 0
@@ -141,6 +176,26 @@ def test_a_wrong_request_is_refused_once(tmp_path, num_ranks, more, sentence):
         said = [line for line in run.err.splitlines() if line.startswith("trireme-worker")]
     assert len(said) == 1
     assert said[0].startswith(sentence)
+
+
+def test_only_the_first_rank_of_a_machine_refuses_a_wrong_request(tmp_path):
+    runs = []
+    for name in ("first", "stopped", "alone"):
+        (tmp_path / name).mkdir()
+        place = {"LOCAL_RANK": str(len(runs))}
+        runs.append(Run([processes.WORKER, *train_arguments("--wrong")], tmp_path / name, place))
+    sentence = "trireme-worker: train does not take --wrong; see trireme-worker train --help\n"
+    first, stopped, alone = runs
+    with first, stopped, alone:
+        assert (first.wait(), first.err) == (2, sentence)
+        # A launcher would have ended the first one if these had ended before it.
+        assert stopped.process.poll() is None
+        assert alone.process.poll() is None
+        stopped.process.terminate()
+        assert stopped.wait() != 0
+        assert stopped.err == ""
+        # Its launcher does not end it, so it can be the only one that is wrong.
+        assert (alone.wait(), alone.err) == (2, sentence)
 
 
 HINT = "is not set; start ranks by trireme train, or by torchrun --no-python"
@@ -191,7 +246,8 @@ def plain_ranks(tmp_path, *arguments_of_ranks):
     for rank, arguments in enumerate(arguments_of_ranks):
         folder = tmp_path / str(rank)
         folder.mkdir()
-        place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+        place = {"RANK": str(rank), "WORLD_SIZE": str(len(arguments_of_ranks))}
+        place |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
         runs.append(Run([processes.WORKER, *arguments], folder, place))
     return runs
 

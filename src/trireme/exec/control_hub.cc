@@ -246,6 +246,8 @@ void ControlHub::Loop::tell_decisions() {
       const auto& to = announcement->to;
       if (std::find(to.begin(), to.end(), connection.rank) == to.end()) continue;
       connection.channel.queue(lost);
+      // On its way before a failure that is decided already ends this process.
+      [[maybe_unused]] const ChannelState sent = connection.channel.send_some();
     }
   }
   if (watch_.take_all_finished()) on_event_(AllFinished{});

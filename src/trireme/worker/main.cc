@@ -13,7 +13,6 @@
 #include <variant>
 #include <vector>
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -28,6 +27,7 @@
 #include "trireme/torch/gloo_transport.h"
 #include "trireme/worker/agreement.h"
 #include "trireme/worker/allocator.h"
+#include "trireme/worker/last_words.h"
 #include "trireme/worker/rank_loop.h"
 #include "trireme/worker/rendezvous.h"
 
@@ -114,25 +114,6 @@ class RunVoice {
   std::latch is_over_{1};
 };
 
-// A launcher ends all ranks as soon as one has ended, and would cut off the words that say why: a
-// rank lives on for a moment after SIGTERM.
-constexpr std::chrono::milliseconds kLastWords(1000);
-// More than a hub takes to hear all ranks after a failure.
-constexpr std::chrono::milliseconds kHubTimeout(4000);
-
-void outlive_sigterm() {
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::thread([signals] {
-    int number = 0;
-    ::sigwait(&signals, &number);
-    std::this_thread::sleep_for(kLastWords);
-    _exit(128 + SIGTERM);  // unflushed: whoever holds a stream may be stuck
-  }).detach();
-}
-
 RankOutcome run_process_rank(const RunSetup& setup, const RankEnvironment& environment,
                              ControlClient& client, Watch& watch) {
   // Other ranks reach this one by the address from which it reached the hub.
@@ -190,19 +171,29 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
   return first_error.has_value() ? Status(*first_error) : Status();
 }
 
+// More than a hub takes to hear all ranks after a failure.
+constexpr std::chrono::milliseconds kHubTimeout(4000);
+// More than the ranks of a machine are apart in their start, and short for who waits for an error.
+constexpr std::chrono::milliseconds kRefusalsApart(7000);
+
 bool is_first_of_its_machine() {
   const char* local_rank = std::getenv("LOCAL_RANK");
   return local_rank == nullptr || std::string_view(local_rank) == "0";
 }
 
-// All ranks of a machine refuse the same request: the first one speaks.
-int refuse(const std::string& message) {
-  if (is_first_of_its_machine()) fmt::print(stderr, "trireme-worker: {}\n", message);
+// All ranks of a machine refuse the same request: the first one speaks. The others stay until the
+// launcher ends them, because it would end the first one when they end. Where it does not end them
+// the first one has found nothing wrong.
+int refuse(const std::string& words, LastWords* last_words) {
+  const bool is_first = is_first_of_its_machine();
+  if (is_first || last_words == nullptr || !last_words->wait_for_sigterm(kRefusalsApart)) {
+    std::fputs(words.c_str(), stderr);
+  }
   return 2;
 }
 
 // The rendezvous of a rank that knows its work, and the run.
-int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment) {
+int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment, LastWords* last_words) {
   Watch watch;
   RunVoice voice(setup);
   const std::string self = setup.describe_rank(environment.rank);
@@ -228,9 +219,16 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment) {
     return 1;
   }
   ControlClient& client = *met.value().client;
+  if (last_words != nullptr) {
+    last_words->set_farewell([&client] {
+      static_cast<void>(
+          client.fail("stopped by SIGTERM, which launchers send when they are stopped "
+                      "or another rank has ended"));
+    });
+  }
   if (const Status agreed = agree_with_rank_zero(setup, environment.rank, client); !agreed.ok()) {
     static_cast<void>(client.fail(agreed.error().message, FailureOrigin::kOwn));
-    return 1;
+    leave(1);
   }
   const bool uses_threads = environment.num_processes == 1 && setup.num_ranks() > 1;
   const RankOutcome outcome =
@@ -252,32 +250,40 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment) {
   leave(finished.ok() ? 0 : 1);
 }
 
-int run(const std::vector<std::string>& arguments) {
+Status check_place(const RunSetup& setup, const RankEnvironment& environment) {
+  const int32_t num_processes = environment.num_processes;
+  if (num_processes == 1 || num_processes == setup.num_ranks()) return Status();
+  return Error{fmt::format("WORLD_SIZE is {}, but the plan has pp x dp = {} ranks", num_processes,
+                           setup.num_ranks())};
+}
+
+// `last_words` of a rank that something other than `trireme train` started.
+int run(const std::vector<std::string>& arguments, LastWords* last_words) {
+  const auto refuse_for = [last_words](const std::string& message) {
+    return refuse(fmt::format("trireme-worker: {}\n", message), last_words);
+  };
   const Request request = parse_request("trireme-worker", arguments);
   if (const auto* nothing = std::get_if<NothingToDo>(&request)) {
-    const bool speaks = nothing->exit_code == 0 || is_first_of_its_machine();
-    if (speaks) std::fputs(nothing->output.c_str(), nothing->exit_code == 0 ? stdout : stderr);
-    return nothing->exit_code;
+    if (nothing->exit_code != 0) return refuse(nothing->output, last_words);
+    std::fputs(nothing->output.c_str(), stdout);
+    return 0;
   }
   const auto* run_request = std::get_if<RunRequest>(&request);
-  if (run_request == nullptr) return refuse("only train and eval are for workers");
+  if (run_request == nullptr) return refuse_for("only train and eval are for workers");
   const Result<RankEnvironment> environment =
       read_rank_environment([](const char* name) { return std::getenv(name); });
-  if (!environment.ok()) return refuse(environment.error().message);
-  if (!environment.value().is_supervised()) outlive_sigterm();
+  if (!environment.ok()) return refuse_for(environment.error().message);
   if (environment.value().owns_hub()) {
     if (const Status writable = check_outputs(*run_request); !writable.ok()) {
-      return refuse(writable.error().message);
+      return refuse_for(writable.error().message);
     }
   }
   const Result<RunSetup> setup = make_run_setup(*run_request);
-  if (!setup.ok()) return refuse(setup.error().message);
-  const int32_t num_processes = environment.value().num_processes;
-  if (num_processes != 1 && num_processes != setup.value().num_ranks()) {
-    return refuse(fmt::format("WORLD_SIZE is {}, but the plan has pp x dp = {} ranks",
-                              num_processes, setup.value().num_ranks()));
+  if (!setup.ok()) return refuse_for(setup.error().message);
+  if (const Status fits = check_place(setup.value(), environment.value()); !fits.ok()) {
+    return refuse_for(fits.error().message);
   }
-  return run_ranks_of(setup.value(), environment.value());
+  return run_ranks_of(setup.value(), environment.value(), last_words);
 }
 
 }  // namespace
@@ -285,5 +291,8 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   trireme::keep_freed_memory();
-  trireme::leave(trireme::run({argv + 1, argv + argc}));
+  // Before anything slow: words are cut off until then.
+  std::optional<trireme::LastWords> last_words;
+  if (std::getenv("TRIREME_HUB") == nullptr) last_words.emplace();
+  trireme::leave(trireme::run({argv + 1, argv + argc}, last_words ? &*last_words : nullptr));
 }

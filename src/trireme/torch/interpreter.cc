@@ -11,6 +11,7 @@
 #include "trireme/base/philox.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/torch/attention.h"
+#include "trireme/torch/direct_gradients.h"
 #include "trireme/torch/dropout.h"
 #include "trireme/torch/guard.h"
 #include "trireme/torch/region_switch.h"
@@ -22,8 +23,9 @@ struct Interpreter::Step {
   NodeId node;
   // A random node runs by our own counter-based kernel: no call then.
   std::optional<OperatorCall> call;
-  bool normalizes_batch = false;  // a batch_norm by the statistics of the micro-batch
-  std::vector<ValueId> dropped;   // values whose last use this is
+  std::optional<DirectGradientCall> direct;  // where it can replace `call` in training
+  bool normalizes_batch = false;             // a batch_norm by the statistics of the micro-batch
+  std::vector<ValueId> dropped;              // values whose last use this is
 };
 
 namespace {
@@ -179,6 +181,7 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
     if (mode == Mode::kEvaluation && is_counter) continue;
     Step step{.node = id,
               .call = {},
+              .direct = {},
               .normalizes_batch = mode == Mode::kTraining && base_name(node.op) == "batch_norm" &&
                                   flag_of(node, "training"),
               .dropped = {}};
@@ -194,6 +197,7 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
         return layout_dependent(node);
       }
       step.call = std::move(call.value());
+      if (mode == Mode::kTraining) step.direct = DirectGradientCall::make(graph, node);
     }
     interpreter->steps_.push_back(std::move(step));
   }
@@ -220,7 +224,11 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
       const Node& node = graph_.nodes[step.node.value];
       regions.enter(node.region);
       if (step.normalizes_batch) check_batch_norm(values[operands(node)[0].value]);
-      if (step.call.has_value()) {
+      at::Tensor direct;
+      if (step.direct.has_value()) direct = step.direct->run(values);
+      if (direct.defined()) {
+        store_tensor(graph_, node.outputs[0].values[0], std::move(direct), values);
+      } else if (step.call.has_value()) {
         step.call->run(values, run.symbols, stack);
         store_outputs(graph_, node, stack, values, run);
         stack.clear();

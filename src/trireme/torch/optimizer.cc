@@ -72,16 +72,16 @@ class AdamW : public Optimizer {
       for (const at::Tensor& p : groups_[g].parameters) {
         states_[g].averages.push_back(at::zeros_like(p));
         states_[g].squares.push_back(at::zeros_like(p));
-        states_[g].steps.push_back(at::zeros({}, at::kFloat));
+        states_[g].steps.push_back(step_);
       }
     }
   }
 
   void step(const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
+    step_.add_(1);
     for (size_t g = 0; g < groups_.size(); ++g) {
       if (groups_[g].parameters.empty()) continue;
       State& state = states_[g];
-      for (at::Tensor& step : state.steps) step.add_(1);
       at::_fused_adamw_(groups_[g].parameters, gradients[g], state.averages, state.squares, {},
                         state.steps, lr, options_.beta1, options_.beta2, groups_[g].weight_decay,
                         options_.eps, /*amsgrad=*/false, /*maximize=*/false);
@@ -92,11 +92,12 @@ class AdamW : public Optimizer {
   struct State {
     std::vector<at::Tensor> averages;
     std::vector<at::Tensor> squares;
-    std::vector<at::Tensor> steps;
+    std::vector<at::Tensor> steps;  // each is step_
   };
   OptimizerOptions options_;
   std::vector<OptimizerGroup> groups_;
   std::vector<State> states_;
+  at::Tensor step_ = at::zeros({}, at::kFloat);  // the steps taken, as the fused kernel reads it
 };
 
 template <typename T>

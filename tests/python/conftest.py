@@ -8,6 +8,10 @@ from own_model import OwnModel
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--write-table", action="store_true", help="write docs/models.md from what the families measure")
+
+
 @pytest.fixture(autouse=True)
 def built_binary(request):
     """Tests of the command fail, rather than vanish, where it is not built; leave them out by -m 'not binary'."""

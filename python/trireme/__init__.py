@@ -1,7 +1,7 @@
 """Trireme trains unmodified PyTorch models over many devices.
 
-`trireme.export` writes a model as an archive that `trireme train` reads. Importing this package does not import torch;
-the first use of `export` does.
+`trireme.export` writes a model as an archive that `trireme train` reads, and `trireme.empty_weights()` lets it be larger
+than memory. Importing this package does not import torch; the first use of these does.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trireme.capture import export
+    from trireme.empty import empty_weights
 
-__all__ = ["__version__", "export"]
+__all__ = ["__version__", "empty_weights", "export"]
 __version__ = "0.1.0"
 
 
@@ -20,6 +21,10 @@ def __getattr__(name: str) -> Any:
         from trireme.capture import export
 
         return export
+    if name == "empty_weights":
+        from trireme.empty import empty_weights
+
+        return empty_weights
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -39,6 +39,7 @@ from torch.utils import _pytree as pytree
 
 import trireme
 from trireme.batch import identifier, split_batch
+from trireme.empty import traceable
 
 FORMAT_VERSION = 1
 IGNORE_INDEX = -100
@@ -85,7 +86,8 @@ def export(
     _check_batch(model, call)
     _check_modules(model)
     shapes = _dynamic_shapes(model, call, dynamic or {})
-    program, reached = _trace(model, call, loss, shapes)
+    with traceable(model):
+        program, reached = _trace(model, call, loss, shapes)
     _check_symbolic(model, program, call, shapes)
     _check_gradients(model, program, reached)
     _strip(program)
@@ -675,7 +677,9 @@ def _save(program: ExportedProgram, path: Path, manifest: dict[str, Any]) -> Non
     path = Path(os.path.realpath(path))  # a link stays one
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is no regular file, which an archive must be; give the path of a file")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as directory:
+    folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
+    with folder as directory, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)  # without values
         draft = Path(directory) / path.name
         torch.export.save(program, draft, extra_files={"trireme.json": json.dumps(manifest, indent=1)})
         with open(draft, "rb") as file:

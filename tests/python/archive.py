@@ -10,6 +10,7 @@ from typing import Any
 
 class Archive:
     def __init__(self, path: str | Path) -> None:
+        self.path = path
         with zipfile.ZipFile(path) as file:
             self.records = [n.partition("/")[2] for n in file.namelist()]
             root = file.namelist()[0].partition("/")[0]
@@ -21,6 +22,11 @@ class Archive:
             self.weights = load(next(r for r in self.records if r.endswith("_weights_config.json")))["config"]
             self.constants = load(next(r for r in self.records if r.endswith("_constants_config.json")))["config"]
             self.manifest = load("extra/trireme.json") if "extra/trireme.json" in self.records else None
+
+    def bytes_of(self, entry: dict[str, Any]) -> bytes:
+        """The storage of an entry of `weights` or `constants`."""
+        with zipfile.ZipFile(self.path) as file:
+            return file.read(next(n for n in file.namelist() if n.endswith(f"/{entry['path_name']}")))
 
     @property
     def nodes(self) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -75,6 +76,12 @@ def listening_sockets(pids: list[int]) -> set[str]:
 def all_listening_sockets() -> set[str]:
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
     return {fields[9] for fields in lines if fields[3] == "0A"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Run:

@@ -103,8 +103,8 @@ def test_init_that_does_not_fit(own_model, tmp_path):
     assert refusal(**{"embed.weight": None, "head.weight": None}) == start + "the file has no tensor embed.weight\n"
     wrong = torch.zeros(WIDTH + 1, dtype=torch.float64)
     assert refusal(**{"fc.bias": wrong}) == start + "fc.bias is f64[9], but the model has f64[8]\n"
-    wrong = torch.zeros(WIDTH, dtype=torch.float32)
-    assert refusal(**{"fc.bias": wrong}) == start + "fc.bias is f32[8], but the model has f64[8]\n"
+    wrong = torch.zeros(WIDTH, dtype=torch.int64)
+    assert refusal(**{"fc.bias": wrong}) == start + "fc.bias is i64[8], but the model has f64[8]\n"
     wrong = state["head.weight"] + 1
     assert refusal(**{"head.weight": wrong}) == (
         start + "embed.weight and head.weight are one tied parameter of the model, but differ in the file\n"

@@ -9,7 +9,6 @@
 
 #include "trireme/graph/cuts.h"
 #include "trireme/graph/op_rules.h"
-#include "trireme/import/archive.h"
 #include "trireme/plan/gradients.h"
 
 namespace trireme {
@@ -130,6 +129,7 @@ Json to_json(const Archive& archive, const Findings& findings) {
   const Graph& graph = archive.graph();
   Json json = {{"model", archive.path()},
                {"torch", archive.torch_version()},
+               {"num_parameters_without_values", archive.num_parameters_without_values()},
                {"loss", graph.values[graph.loss.value].name},
                {"items", items_text(graph)},
                {"num_nodes", graph.nodes.size()},
@@ -166,7 +166,8 @@ Json to_json(const Archive& archive, const Findings& findings) {
   return json;
 }
 
-void write_inputs(const Graph& graph, std::string& text) {
+void write_inputs(const Archive& archive, std::string& text) {
+  const Graph& graph = archive.graph();
   int64_t elements = 0;
   int64_t trained = 0;
   const std::vector<bool> gets = gets_gradient(graph);
@@ -187,6 +188,7 @@ void write_inputs(const Graph& graph, std::string& text) {
   }
   text += fmt::format("  {} elements, {} of them trained\n", human(static_cast<double>(elements)),
                       human(static_cast<double>(trained)));
+  text += note_on_weights(archive);
   for (const auto kind : {GraphInput::Kind::kBuffer, GraphInput::Kind::kUser}) {
     bool is_first = true;
     for (const GraphInput& input : graph.inputs) {
@@ -209,7 +211,7 @@ std::string to_table(const Archive& archive, const Findings& findings) {
                       batch_symbol(graph).value_or("static"), fmt::join(findings.symbols, ", "));
   text += fmt::format("forward {} flops and {} B of activations a sample\n\n",
                       human(findings.flops), human(static_cast<double>(findings.activation_bytes)));
-  write_inputs(graph, text);
+  write_inputs(archive, text);
   text += "\noperators by kind\n ";
   for (const auto& [kind, calls] : findings.kinds) text += fmt::format(" {} {}", kind, calls);
   text += "\n\noperators\n";
@@ -235,6 +237,17 @@ std::string to_table(const Archive& archive, const Findings& findings) {
 }
 
 }  // namespace
+
+std::string note_on_weights(const Archive& archive) {
+  const std::vector<GraphInput>& inputs = archive.graph().inputs;
+  const auto total = std::count_if(inputs.begin(), inputs.end(), [](const GraphInput& input) {
+    return input.kind == GraphInput::Kind::kParameter;
+  });
+  const int64_t without = archive.num_parameters_without_values();
+  if (without == 0) return "";
+  return fmt::format("  {} of {} parameters have no values in the archive; train with --init\n",
+                     without, total);
+}
 
 Result<std::string> inspect(const InspectRequest& request) {
   TRIREME_TRY(Archive archive, Archive::open(request.model));

@@ -54,12 +54,14 @@ Result<std::string> run_plan(const PlanRequest& request) {
     }
   }
   if (request.wants_json) {
-    nlohmann::json json = {{"model", plan.model},
-                           {"pp", plan.pp},
-                           {"dp", plan.dp},
-                           {"micro_batches", plan.micro_batches},
-                           {"schedule", plan.schedule},
-                           {"num_nodes", plan.num_nodes}};
+    nlohmann::json json = {
+        {"model", plan.model},
+        {"pp", plan.pp},
+        {"dp", plan.dp},
+        {"micro_batches", plan.micro_batches},
+        {"schedule", plan.schedule},
+        {"num_nodes", plan.num_nodes},
+        {"num_parameters_without_values", archive.num_parameters_without_values()}};
     for (const PlanStage& stage : plan.stages) {
       json["stages"].push_back({{"first_node", stage.first_node},
                                 {"first_module", stage.first_module},
@@ -72,7 +74,7 @@ Result<std::string> run_plan(const PlanRequest& request) {
     }
     return json.dump(1) + "\n";
   }
-  std::string text = to_table(plan);
+  std::string text = to_table(plan) + note_on_weights(archive);
   if (request.shows_schedule) text += "\n" + draw(schedule);
   return text;
 }

@@ -160,7 +160,9 @@ void add_run_options(CLI::App& app, RunRequest& run) {
       ->capture_default_str()
       ->transform(whole_number(0))
       ->group("Run");
-  app.add_option("--init", run.init, "start from the weights of this safetensors file")
+  app.add_option("--init", run.init,
+                 "start from the weights of a safetensors file, a Hugging Face index or a folder "
+                 "with either; floats are converted to the model's")
       ->check(not_empty())
       ->group("Run");
   app.add_option("--metrics", run.metrics, "write JSON lines here")

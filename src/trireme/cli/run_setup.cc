@@ -4,8 +4,8 @@
 #include <thread>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "trireme/cli/weights.h"
 #include "trireme/data/model_inputs.h"
 #include "trireme/graph/name_pattern.h"
 #include "trireme/graph/op_rules.h"
@@ -149,60 +149,6 @@ Status prepare_data(RunSetup& setup) {
   return Status();
 }
 
-std::string type_text(DType dtype, const std::vector<int64_t>& sizes) {
-  return fmt::format("{}[{}]", dtype_info(dtype).name, fmt::join(sizes, ", "));
-}
-
-// The file has one of the input's names at least, and all that it has are one tensor that fits.
-Status check_initial_tensor(const SafetensorsFile& file, const GraphInput& input,
-                            const StoredTensor& stored) {
-  const std::string* first_name = nullptr;
-  std::span<const std::byte> first;
-  for (const std::string& name : input.names) {
-    const auto found = file.tensors().find(name);
-    if (found == file.tensors().end()) continue;
-    const TensorView& view = found->second;
-    if (view.dtype != stored.dtype || view.sizes != stored.sizes) {
-      return Error{fmt::format("--init {}: {} is {}, but the model has {}", file.path(), name,
-                               type_text(view.dtype, view.sizes),
-                               type_text(stored.dtype, stored.sizes))};
-    }
-    if (first_name == nullptr) {
-      first_name = &name;
-      first = view.bytes;
-    } else if (!std::ranges::equal(first, view.bytes)) {
-      return Error{
-          fmt::format("--init {}: {} and {} are one tied parameter of the model, but differ "
-                      "in the file",
-                      file.path(), *first_name, name)};
-    }
-  }
-  if (first_name != nullptr) return Status();
-  return Error{fmt::format("--init {}: the file has no tensor {}", file.path(), input.names[0])};
-}
-
-// Every parameter and buffer has values; refuses before any rank starts what a rank would refuse.
-Status check_weights(const RunSetup& setup) {
-  for (const GraphInput& input : setup.graph.inputs) {
-    if (input.kind == GraphInput::Kind::kUser) continue;
-    const StoredTensor* stored = setup.archive->find_tensor(input.names[0]);
-    TRIREME_CHECK(stored != nullptr, "a graph input without a place");
-    const bool is_saved = input.kind == GraphInput::Kind::kParameter ||
-                          (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
-    if (is_saved && setup.initial.has_value()) {
-      TRIREME_TRY(check_initial_tensor(*setup.initial, input, *stored));
-      continue;
-    }
-    const Result<uint64_t> size = setup.archive->zip().size(stored->record);
-    const bool is_absent = size.ok() && size.value() == 0;
-    if (is_absent && tensor_bytes(stored->sizes, stored->dtype) != 0u) {
-      return Error{fmt::format("{} holds no values of {}; give them with --init",
-                               setup.request.model, input.names[0])};
-    }
-  }
-  return Status();
-}
-
 Status prepare_schedules(RunSetup& setup) {
   const std::vector<bool> gets = gets_gradient(setup.graph);
   setup.schedule.num_stages = setup.plan.pp;
@@ -270,7 +216,7 @@ Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
   return build_schedule(setup.plan.schedule, options);
 }
 
-Result<RunSetup> make_run_setup(const RunRequest& request) {
+Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t> rank) {
   RunSetup setup;
   setup.request = request;
   TRIREME_TRY(Archive archive, Archive::open(request.model));
@@ -284,9 +230,9 @@ Result<RunSetup> make_run_setup(const RunRequest& request) {
   TRIREME_TRY(check_workers(request, setup.num_ranks()));
   TRIREME_TRY(check_threads(request));
   if (!request.init.empty()) {
-    TRIREME_TRY(setup.initial, SafetensorsFile::open(request.init));
+    TRIREME_TRY(setup.initial, InitialWeights::open(request.init));
   }
-  TRIREME_TRY(check_weights(setup));
+  TRIREME_TRY(prepare_weights(setup, rank));
   TRIREME_TRY(prepare_data(setup));
   TRIREME_TRY(prepare_schedules(setup));
   setup.learning_rate = {.kind = request.lr_schedule,

@@ -15,7 +15,7 @@
 #include "trireme/data/batches.h"
 #include "trireme/data/dataset.h"
 #include "trireme/import/archive.h"
-#include "trireme/import/safetensors.h"
+#include "trireme/import/initial_weights.h"
 #include "trireme/plan/partition.h"
 #include "trireme/plan/plan.h"
 #include "trireme/schedule/builders.h"
@@ -28,7 +28,7 @@ struct RunSetup {
   Graph graph;  // the archive's, with frozen parameters marked
   Plan plan;
   Partition partition;
-  std::optional<SafetensorsFile> initial;
+  std::optional<InitialWeights> initial;  // --init
   std::unique_ptr<Dataset> data;
   std::unique_ptr<Dataset> eval_data;  // may be null
   std::optional<Batches> batches;
@@ -43,7 +43,9 @@ struct RunSetup {
   [[nodiscard]] std::string describe_rank(int32_t rank) const;
 };
 
-[[nodiscard]] Result<RunSetup> make_run_setup(const RunRequest& request);
+// `rank` leaves out the weights that only other ranks need: they may lie on other machines.
+[[nodiscard]] Result<RunSetup> make_run_setup(const RunRequest& request,
+                                              std::optional<int32_t> rank = {});
 
 // The model of a request: archive, graph, plan, partition; no data.
 [[nodiscard]] Result<Plan> choose_plan(const Graph& graph, const std::string& model,

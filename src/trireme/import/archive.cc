@@ -210,6 +210,18 @@ const StoredTensor* Archive::find_tensor(std::string_view name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+bool Archive::has_values(const StoredTensor& tensor) const {
+  const Result<uint64_t> size = zip_.size(tensor.record);
+  const bool is_absent = size.ok() && size.value() == 0;
+  return !is_absent || tensor_bytes(tensor.sizes, tensor.dtype) == 0u;
+}
+
+int64_t Archive::num_parameters_without_values() const {
+  return std::count_if(graph_.inputs.begin(), graph_.inputs.end(), [this](const GraphInput& input) {
+    return input.kind == GraphInput::Kind::kParameter && !has_values(*find_tensor(input.names[0]));
+  });
+}
+
 Result<std::span<const std::byte>> Archive::read_storage(const StoredTensor& tensor) const {
   TRIREME_TRY(std::span<const std::byte> bytes, with_one_line_error(zip_.read(tensor.record)));
   TRIREME_TRY(verify_place(tensor, bytes.size()));

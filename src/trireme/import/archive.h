@@ -35,6 +35,10 @@ class Archive {
   [[nodiscard]] const std::string& path() const { return zip_.path(); }
   // By any name of a parameter, buffer or constant. nullptr when there is none.
   [[nodiscard]] const StoredTensor* find_tensor(std::string_view name) const;
+  // False when the archive was written without them, as under trireme.empty_weights().
+  [[nodiscard]] bool has_values(const StoredTensor& tensor) const;
+  // The number of parameters, tied ones counted once, that have none.
+  [[nodiscard]] int64_t num_parameters_without_values() const;
   // The storage that holds the tensor, checked to be large enough.
   [[nodiscard]] Result<std::span<const std::byte>> read_storage(const StoredTensor& tensor) const;
   [[nodiscard]] const ZipReader& zip() const { return zip_; }

@@ -102,7 +102,7 @@ TEST_F(DamagedTensors, SafetensorsAreRefusedWhenTheHeaderIsDamaged) {
        {std::string("[]"), std::string("{"), std::string("{\"a\":\"\xFF\"}"), std::string(),
         std::string(100000, '['), std::string(100000, '[') + std::string(100000, ']')}) {
     EXPECT_EQ(safetensors_outcome(safetensors(header, "")),
-              ": it is not a safetensors file: its header is not JSON");
+              ": it is not a safetensors file: its header is not a JSON object");
   }
   std::string deep(100000, '[');
   deep += std::string(100000, ']');

@@ -1,6 +1,7 @@
 #include "trireme/import/mapped_file.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include <fcntl.h>
@@ -53,6 +54,16 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
 
 std::span<const std::byte> MappedFile::bytes() const {
   return {static_cast<const std::byte*>(mapping_->address), mapping_->size};
+}
+
+void MappedFile::release(std::span<const std::byte> bytes) const {
+  if (bytes.empty()) return;
+  // Whole pages only; madvise refuses a beginning inside a page.
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data()) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size();
+  // A failure leaves the pages where they are, which is harmless.
+  static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED));
 }
 
 }  // namespace trireme

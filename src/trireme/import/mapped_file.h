@@ -17,6 +17,8 @@ class MappedFile {
 
   [[nodiscard]] std::span<const std::byte> bytes() const;
   [[nodiscard]] const std::string& path() const { return path_; }
+  // Gives memory back that reading these bytes of the file took; they can be read again.
+  void release(std::span<const std::byte> bytes) const;
 
  private:
   struct Mapping;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/import/one_line.h"
+#include "trireme/import/unique_json.h"
 
 namespace trireme {
 namespace {
@@ -88,9 +89,12 @@ Status SafetensorsFile::read_header() {
         header_size)};
   }
   const auto* text = reinterpret_cast<const char*>(bytes.data()) + 8;
-  const Json header = Json::parse(text, text + header_size, nullptr, false);
-  if (!header.is_object()) return Error{"it is not a safetensors file: its header is not JSON"};
-  for (const auto& [name, entry] : header.items()) {
+  const Result<Json> header = parse_unique_json({text, header_size});
+  if (!header.ok()) {
+    return Error{
+        fmt::format("it is not a safetensors file: its header {}", header.error().message)};
+  }
+  for (const auto& [name, entry] : header.value().items()) {
     if (name == "__metadata__") continue;
     TRIREME_TRY(tensors_[name], read_entry(name, entry, bytes.subspan(8 + header_size)));
   }

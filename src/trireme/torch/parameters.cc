@@ -1,5 +1,7 @@
 #include "trireme/torch/parameters.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 #include "trireme/torch/guard.h"
@@ -8,46 +10,44 @@
 namespace trireme {
 namespace {
 
-// nullptr when the file has none of the names.
-const TensorView* find_initial(const SafetensorsFile& file, const GraphInput& input) {
-  for (const std::string& name : input.names) {
-    const auto found = file.tensors().find(name);
-    if (found != file.tensors().end()) return &found->second;
-  }
-  return nullptr;
-}
-
-Result<at::Tensor> load_input(const Archive& archive, const GraphInput& input,
-                              const SafetensorsFile* initial) {
-  const StoredTensor* stored = archive.find_tensor(input.names[0]);
-  TRIREME_CHECK(stored != nullptr, "a graph input without a place");
-  const bool is_saved = input.kind == GraphInput::Kind::kParameter ||
-                        (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
-  if (initial != nullptr && is_saved) {
-    const TensorView* view = find_initial(*initial, input);
-    TRIREME_CHECK(view != nullptr && view->sizes == stored->sizes && view->dtype == stored->dtype,
-                  "weights that do not fit reached the runtime");
-    return guard([&]() -> Result<at::Tensor> {
-      at::Tensor tensor = at::empty_strided(stored->sizes, stored->strides,
-                                            at::TensorOptions().dtype(scalar_type(stored->dtype)));
-      tensor.copy_(copy_tensor(*view));
-      return tensor;
-    });
-  }
-  return load_tensor(archive, *stored);
+// One of the input's names that the weights have; nullptr when there is none.
+const std::string* find_name(const InitialWeights& initial, const GraphInput& input) {
+  const auto found = std::find_if(input.names.begin(), input.names.end(),
+                                  [&](const std::string& name) { return initial.has(name); });
+  return found == input.names.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
+Result<at::Tensor> load_value(const Archive& archive, const GraphInput& input,
+                              const InitialWeights* initial) {
+  const StoredTensor* stored = archive.find_tensor(input.names[0]);
+  TRIREME_CHECK(stored != nullptr, "a graph input without a place");
+  const bool is_saved = input.kind == GraphInput::Kind::kParameter ||
+                        (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
+  const std::string* name = initial != nullptr && is_saved ? find_name(*initial, input) : nullptr;
+  if (name == nullptr) return load_tensor(archive, *stored);
+  const TensorView* view = initial->find(*name);
+  TRIREME_CHECK(view != nullptr && view->sizes == stored->sizes,
+                "weights that do not fit reached the runtime");
+  return guard([&]() -> Result<at::Tensor> {
+    at::Tensor tensor = at::empty_strided(stored->sizes, stored->strides,
+                                          at::TensorOptions().dtype(scalar_type(stored->dtype)));
+    copy_into(tensor, *view);
+    initial->release(*name);
+    return tensor;
+  });
+}
+
 Result<Parameters> Parameters::load(const Archive& archive, const Graph& graph, const Stage& stage,
-                                    const SafetensorsFile* initial) {
+                                    const InitialWeights* initial) {
   Parameters parameters;
   parameters.values_.resize(graph.inputs.size());
   parameters.accumulators_.resize(graph.inputs.size());
   for (const int32_t index : stage.inputs) {
     const GraphInput& input = graph.inputs[index];
     if (input.kind == GraphInput::Kind::kUser) continue;
-    TRIREME_TRY(parameters.values_[index], load_input(archive, input, initial));
+    TRIREME_TRY(parameters.values_[index], load_value(archive, input, initial));
   }
   parameters.buckets_ = gradient_buckets(graph, stage);
   TRIREME_TRY(guard([&] {

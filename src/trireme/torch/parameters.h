@@ -15,18 +15,23 @@
 #include "trireme/base/result.h"
 #include "trireme/graph/graph.h"
 #include "trireme/import/archive.h"
-#include "trireme/import/safetensors.h"
+#include "trireme/import/initial_weights.h"
 #include "trireme/plan/gradients.h"
 #include "trireme/plan/partition.h"
 
 namespace trireme {
 
+// A parameter, buffer or constant: from `initial` where it has one of its names, else from the
+// archive. It is of the archive's dtype and in its layout of memory. REQUIRES: one of them has
+// values, of the archive's shape; `initial` may be null.
+[[nodiscard]] Result<at::Tensor> load_value(const Archive& archive, const GraphInput& input,
+                                            const InitialWeights* initial);
+
 class Parameters {
  public:
-  // Values come from `initial` (safetensors, by any of a tied parameter's names) where given, else
-  // from the archive. REQUIRES: one of them has values of the archive's shape and dtype.
+  // With the values of load_value().
   static Result<Parameters> load(const Archive& archive, const Graph& graph, const Stage& stage,
-                                 const SafetensorsFile* initial);
+                                 const InitialWeights* initial);
 
   // By index into Graph::inputs; undefined where the stage does not read it.
   [[nodiscard]] const at::Tensor& value(int32_t input) const { return values_[input]; }

@@ -161,9 +161,11 @@ class TorchStageKernels : public StageKernels {
   }
 
   [[nodiscard]] Result<Message> state(int32_t input) const override {
-    return guard([&]() -> Result<Message> {
-      return hold({parameters_.value(input).detach().contiguous()});
-    });
+    at::Tensor value = parameters_.value(input);
+    if (!value.defined()) {
+      TRIREME_TRY(value, load_value(*options_.archive, graph_.inputs[input], options_.initial));
+    }
+    return guard([&]() -> Result<Message> { return hold({value.detach().contiguous()}); });
   }
 
  private:

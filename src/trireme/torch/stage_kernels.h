@@ -21,7 +21,7 @@
 #include "trireme/exec/transport.h"
 #include "trireme/graph/graph.h"
 #include "trireme/import/archive.h"
-#include "trireme/import/safetensors.h"
+#include "trireme/import/initial_weights.h"
 #include "trireme/plan/partition.h"
 #include "trireme/torch/optimizer_options.h"
 
@@ -32,7 +32,7 @@ struct StageOptions {
   const Archive* archive = nullptr;
   const Graph* graph = nullptr;  // the archive's, with frozen parameters marked
   const Partition* partition = nullptr;
-  const SafetensorsFile* initial = nullptr;  // --init
+  const InitialWeights* initial = nullptr;  // --init
 
   int32_t stage = 0;
   int32_t replica = 0;
@@ -70,8 +70,8 @@ class StageKernels : public Kernels {
   // no gradient. By index into Graph::inputs.
   [[nodiscard]] virtual std::vector<std::optional<double>> gradient_norms() const = 0;
 
-  // The values of a parameter or buffer that this stage holds, contiguous, as they are now.
-  // REQUIRES: the stage reads the input. The message keeps them alive.
+  // The values of a parameter or buffer, contiguous, as they are now; the initial ones where this
+  // stage does not read it. The message keeps them alive.
   [[nodiscard]] virtual Result<Message> state(int32_t input) const = 0;
 };
 

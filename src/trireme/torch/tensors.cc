@@ -1,6 +1,7 @@
 #include "trireme/torch/tensors.h"
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -65,14 +66,29 @@ Result<at::Tensor> load_tensor(const Archive& archive, const StoredTensor& store
     if (tensor_bytes(stored.sizes, stored.dtype).value_or(0) == 0) {
       return at::empty_strided(stored.sizes, stored.strides, options);
     }
-    return at::from_blob(data, stored.sizes, stored.strides, options).clone();
+    at::Tensor tensor = at::from_blob(data, stored.sizes, stored.strides, options).clone();
+    archive.zip().file().release(storage);
+    return tensor;
   });
 }
 
-at::Tensor copy_tensor(const TensorView& view) {
-  at::Tensor tensor = at::empty(view.sizes, at::TensorOptions().dtype(scalar_type(view.dtype)));
-  std::memcpy(tensor.data_ptr(), view.bytes.data(), view.bytes.size());
-  return tensor;
+void copy_into(at::Tensor& tensor, const TensorView& view) {
+  if (view.bytes.empty()) return;
+  const at::ScalarType type = scalar_type(view.dtype);
+  if (tensor.scalar_type() == type && tensor.is_contiguous()) {
+    std::memcpy(tensor.data_ptr(), view.bytes.data(), view.bytes.size());
+    return;
+  }
+  const auto options = at::TensorOptions().dtype(type);
+  // The mapping is read-only and only read.
+  auto* data = const_cast<std::byte*>(view.bytes.data());
+  if (reinterpret_cast<uintptr_t>(data) % dtype_info(view.dtype).size_bytes == 0) {
+    tensor.copy_(at::from_blob(data, view.sizes, options));
+    return;
+  }
+  const at::Tensor aligned = at::empty(view.sizes, options);
+  std::memcpy(aligned.data_ptr(), data, view.bytes.size());
+  tensor.copy_(aligned);
 }
 
 Result<at::Tensor> empty_tensor(const TensorType& type, const SymbolValues& symbols) {

@@ -18,8 +18,8 @@ namespace trireme {
 
 // A copy of a stored tensor, with its strides.
 [[nodiscard]] Result<at::Tensor> load_tensor(const Archive& archive, const StoredTensor& stored);
-// A contiguous copy of a view into a safetensors file.
-[[nodiscard]] at::Tensor copy_tensor(const TensorView& view);
+// Fills a tensor of the same sizes from a safetensors file; converts dtypes as Tensor.copy_ does.
+void copy_into(at::Tensor& tensor, const TensorView& view);
 
 // A new tensor of the type with sizes and strides evaluated. Dense: where the archive's strides
 // leave gaps or overlap, it is contiguous.

@@ -1,10 +1,9 @@
 #include "trireme/worker/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
-
-#include <fmt/format.h>
+#include <span>
+#include <vector>
 
 #include "trireme/graph/op_rules.h"
 #include "trireme/import/safetensors_writer.h"
@@ -19,40 +18,16 @@ bool is_saved(const GraphInput& input) {
          (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
 }
 
-// The first stage that reads the input; also its rank, since replica 0 comes first.
-std::optional<int32_t> owner(const RunSetup& setup, int32_t input) {
+// The first stage that reads the input, stage 0 where none does; also its rank, since replica 0
+// comes first.
+int32_t owner(const RunSetup& setup, int32_t input) {
   for (size_t stage = 0; stage < setup.partition.stages.size(); ++stage) {
     const std::vector<int32_t>& inputs = setup.partition.stages[stage].inputs;
     if (std::find(inputs.begin(), inputs.end(), input) != inputs.end()) {
       return static_cast<int32_t>(stage);
     }
   }
-  return std::nullopt;
-}
-
-// Bytes of an input that no stage reads, contiguous.
-Result<std::vector<std::byte>> unused_bytes(const RunSetup& setup, const GraphInput& input) {
-  if (setup.initial.has_value()) {
-    for (const std::string& name : input.names) {
-      const auto found = setup.initial->tensors().find(name);
-      if (found == setup.initial->tensors().end()) continue;
-      return std::vector<std::byte>(found->second.bytes.begin(), found->second.bytes.end());
-    }
-  }
-  const StoredTensor* stored = setup.archive->find_tensor(input.names[0]);
-  TRIREME_CHECK(stored != nullptr, "a graph input without a place");
-  TRIREME_TRY(std::span<const std::byte> storage, setup.archive->read_storage(*stored));
-  const auto element = static_cast<int64_t>(dtype_info(stored->dtype).size_bytes);
-  std::vector<std::byte> bytes(tensor_bytes(stored->sizes, stored->dtype).value_or(0));
-  // Row-major over the sizes, with the strides of the storage.
-  std::vector<int64_t> index(stored->sizes.size(), 0);
-  for (int64_t at = 0; at < static_cast<int64_t>(bytes.size()); at += element) {
-    int64_t offset = stored->storage_offset;
-    for (size_t d = 0; d < index.size(); ++d) offset += index[d] * stored->strides[d];
-    std::memcpy(bytes.data() + at, storage.data() + offset * element, static_cast<size_t>(element));
-    for (size_t d = index.size(); d-- > 0 && ++index[d] == stored->sizes[d];) index[d] = 0;
-  }
-  return bytes;
+  return 0;
 }
 
 Status send_state(int32_t input, const StageKernels& kernels, Transport& transport) {
@@ -82,7 +57,7 @@ Status save_weights(const std::string& path, const RunSetup& setup, int32_t rank
   for (int32_t i = 0; i < static_cast<int32_t>(graph.inputs.size()); ++i) {
     const GraphInput& input = graph.inputs[i];
     if (!is_saved(input)) continue;
-    const std::optional<int32_t> from = owner(setup, i);
+    const int32_t from = owner(setup, i);
     if (rank != 0) {
       if (from == rank) TRIREME_TRY(send_state(i, kernels, transport));
       continue;
@@ -90,15 +65,12 @@ Status save_weights(const std::string& path, const RunSetup& setup, int32_t rank
     std::vector<std::byte> received;
     Message own;
     std::span<const std::byte> bytes;
-    if (!from.has_value()) {
-      TRIREME_TRY(received, unused_bytes(setup, input));
-      bytes = received;
-    } else if (*from == 0) {
+    if (from == 0) {
       TRIREME_TRY(own, kernels.state(i));
       bytes = own.parts[0];
     } else {
       received.resize(tensor_bytes(entries[entry].sizes, entries[entry].dtype).value_or(0));
-      TRIREME_TRY(Ticket ticket, transport.post_receive(*from, kSaveTag, received));
+      TRIREME_TRY(Ticket ticket, transport.post_receive(from, kSaveTag, received));
       TRIREME_TRY(transport.wait(ticket));
       bytes = received;
     }

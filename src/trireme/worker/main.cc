@@ -278,7 +278,10 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
       return refuse_for(writable.error().message);
     }
   }
-  const Result<RunSetup> setup = make_run_setup(*run_request);
+  // A process alone has all ranks.
+  const bool is_alone = environment.value().num_processes == 1;
+  const Result<RunSetup> setup = make_run_setup(
+      *run_request, is_alone ? std::nullopt : std::optional(environment.value().rank));
   if (!setup.ok()) return refuse_for(setup.error().message);
   if (const Status fits = check_place(setup.value(), environment.value()); !fits.ok()) {
     return refuse_for(fits.error().message);

@@ -1,7 +1,7 @@
 """Trireme trains unmodified PyTorch models over many devices.
 
-`trireme.export` writes a model as an archive that `trireme train` reads, and `trireme.empty_weights()` lets it be larger
-than memory. Importing this package does not import torch; the first use of these does.
+`trireme.export` writes a model as an archive that `trireme train` reads; `trireme.empty_weights()` is for models that
+do not fit into memory. Importing this package does not import torch; the first use of these does.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def test_numbers_are_converted_as_load_state_dict_does(tiny_llama, tmp_path):
 
 def test_without_init_nothing_is_made_up(tiny_llama, tmp_path):
     model = tiny_llama(True)
-    message = f"trireme: {model.archive} holds no values of model.embed_tokens.weight and 37 other parameters; "
+    message = f"trireme: {model.archive} holds no values of model.embed_tokens.weight and 37 more; "
     result = model.command(code=2)
     assert result.stderr == message + "give them with --init\n"
     data = ["--data", f"safetensors:{model.data}", "--batch", 4]
@@ -281,3 +281,49 @@ def test_a_rank_reads_only_its_part(tiny_llama, tmp_path):
         assert first.wait() == 0, first.err
         assert second.wait() == 0, second.err
     assert [line["loss"] for line in command.read_metrics(metrics)] == wanted
+
+
+# --- some parameters with values -----------------------------------------------------------------------------------
+
+
+class Adapted(nn.Module):
+    """A part from a checkpoint, and a part of one's own."""
+
+    def __init__(self, adapter):
+        super().__init__()
+        self.base, self.adapter = nn.Linear(3, 3, dtype=torch.float64), adapter
+
+    def forward(self, x, y):
+        return F.mse_loss(self.adapter(self.base(x)), y)
+
+
+def test_a_part_that_was_built_with_values_keeps_them(tmp_path):
+    adapter, base = nn.Linear(3, 3, dtype=torch.float64), nn.Linear(3, 3, dtype=torch.float64)
+    with trireme.empty_weights():
+        model = Adapted(adapter)
+    rows = {n: torch.randn(4, 3, dtype=torch.float64) for n in ("x", "y")}
+    archive, data, init = (tmp_path / n for n in ("m.pt2", "data.safetensors", "base.safetensors"))
+    trireme.export(model, rows, archive)
+    save_file(rows, data)
+    own = {f"base.{n}": v.detach() for n, v in base.named_parameters()}
+    arguments = ["eval", archive, "--data", f"safetensors:{data}", "--batch", 4, "--workers", 1, "--json"]
+
+    def loss(state, *modules):
+        save_file(state, init)
+        expected = F.mse_loss(modules[1](modules[0](rows["x"])), rows["y"]).item()
+        assert json.loads(command.run(*arguments, "--init", init).stdout)["eval_loss"] == pytest.approx(
+            expected, rel=1e-9
+        )
+
+    loss(own, base, adapter)
+    other = nn.Linear(3, 3, dtype=torch.float64)
+    loss(own | {f"adapter.{n}": v.detach() for n, v in other.named_parameters()}, base, other)
+    assert (
+        "2 of 4 parameters have no values in the archive; train with --init" in command.run("inspect", archive).stdout
+    )
+    message = f"trireme: {archive} holds no values of base.weight and 1 more; give them with --init\n"
+    assert command.run(*arguments, code=2).stderr == message
+    save_file({"adapter.weight": own["base.weight"], "base.bias": own["base.bias"]}, init)
+    assert command.run(*arguments, "--init", init, code=2).stderr == (
+        f"trireme: --init {init}: the file has no tensor base.weight\n"
+    )

@@ -103,7 +103,7 @@ class WeightCheck {
       const int64_t others = setup_.archive->num_parameters_without_values() - 1;
       return Error{fmt::format("{} holds no values of {}{}; give them with --init",
                                setup_.request.model, input.names[0],
-                               others > 0 ? fmt::format(" and {} other parameters", others) : "")};
+                               others > 0 ? fmt::format(" and {} more", others) : "")};
     }
     return Status();
   }

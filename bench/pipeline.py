@@ -1,9 +1,10 @@
-"""Two pipeline stages against torch.distributed.pipelining: the toy GPT, whole steps with AdamW.
+"""Two pipeline stages against torch.distributed.pipelining and DeepSpeed: the toy GPT, whole steps with AdamW.
 
     bench/run pipeline [--schedules gpipe,1f1b] [--rounds 5] [--steps 30] [--rows 2] [--micro-batches 8]
+                       [--no-deepspeed]
 
-Both cut at the same block and use Gloo over loopback, one thread a rank. `--rows` is the size of a micro-batch.
-`bound` is what two even stages could reach of one process: 2 m / (m + 1).
+All cut at the same block and use Gloo over loopback, one thread a rank. `--rows` is the size of a micro-batch.
+DeepSpeed's schedule is 1F1B. `bound` is what two even stages could reach of one process: 2 m / (m + 1).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ import torch
 from contest import Contestant, compete, print_result, print_table
 from models import CASES, Gpt, token_loss
 
+HERE = Path(__file__).resolve().parent
 WARM_UP_STEPS = 5
 CUT = 4  # blocks of the first stage: the head weighs about as much as two blocks
 
@@ -111,6 +114,38 @@ def run_torch(schedule: str, folder: Path, options: argparse.Namespace, round_id
     return json.loads(second.stdout.splitlines()[-1])
 
 
+def run_deepspeed(folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["--folder", folder, "--steps", options.steps]
+    words += ["--rows", options.rows, "--micro-batches", options.micro_batches]
+    command = [os.environ["TRIREME_PEERS_PYTHON"], str(HERE / "deepspeed_rank.py"), *map(str, words)]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DS_ACCELERATOR": "cpu"}
+    shared |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "LOCAL_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            command,
+            env=os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    outputs = [rank.communicate(timeout=600) for rank in ranks]
+    for rank, (_, said) in zip(ranks, outputs, strict=True):
+        if rank.returncode != 0:
+            sys.exit(f"bench: a rank of DeepSpeed failed:\n{said[-2000:]}")
+    return json.loads(outputs[1][0].splitlines()[-1])
+
+
+def check_losses(title: str, mine: list[float], theirs: list[float]) -> None:
+    worst = max(abs(a - b) / abs(b) for a, b in zip(mine[:10], theirs[:10], strict=True))
+    if worst > 1e-4:
+        sys.exit(f"bench: {title}: the losses of the first 10 steps differ by {worst:.1e}")
+
+
 def run_ours(schedule: str, folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
     layout = ["--pp", 2, "--cut", f"blocks.{CUT}", "--micro-batches", options.micro_batches, "--schedule", schedule]
     return ours.train(folder, options.rows * options.micro_batches, options.steps, *layout)
@@ -129,6 +164,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rows", type=int, default=2)
     parser.add_argument("--micro-batches", type=int, default=8)
+    parser.add_argument("--no-deepspeed", action="store_true")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -148,15 +184,16 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             prepare(folder, options)
-            mine, theirs = run_ours(schedule, folder, options), run_torch(schedule, folder, options, round_id)
-            worst = max(abs(a - b) / abs(b) for a, b in zip(mine["losses"][:10], theirs["losses"][:10], strict=True))
-            if worst > 1e-4:
-                sys.exit(f"bench: {schedule}: the losses of the first 10 steps differ by {worst:.1e}")
+            mine = run_ours(schedule, folder, options)["losses"]
+            check_losses(f"{schedule}, torch", mine, run_torch(schedule, folder, options, round_id)["losses"])
             contestants: dict[str, Contestant] = {
                 "trireme": lambda: run_ours(schedule, folder, options)["seconds"],  # noqa: B023
                 "torch": lambda: run_torch(schedule, folder, options, round_id)["seconds"],  # noqa: B023
                 "trireme again": lambda: run_ours(schedule, folder, options)["seconds"],  # noqa: B023
             }
+            if schedule == "1f1b" and not options.no_deepspeed:
+                check_losses("DeepSpeed", mine, run_deepspeed(folder, options)["losses"])
+                contestants["deepspeed"] = lambda: run_deepspeed(folder, options)["seconds"]  # noqa: B023
             ratios = print_table(
                 f"{schedule}, {m} micro-batches of {options.rows} rows",
                 compete(contestants, options.rounds, WARM_UP_STEPS),

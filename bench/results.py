@@ -1,0 +1,106 @@
+"""Runs the benchmarks and writes docs/results.md: what they printed, the machine, the versions.
+
+    bench/run results [--rounds 3] [--only single,pipeline] [--no-deepspeed]
+
+Run it on a machine that does nothing else. The page is written whole, once all of them have ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "results.md"
+
+# A heading, the benchmark and its options.
+RUNS = {
+    "single": ("One worker against one PyTorch process", ["single", "--steps", "25"]),
+    "pipeline": ("Two stages, micro-batches of 2 rows", ["pipeline", "--steps", "25"]),
+    "one-row": ("Two stages, micro-batches of 1 row", ["pipeline", "--steps", "25", "--rows", "1"]),
+    "dropout": ("Dropout, forward and backward", ["dropout"]),
+}
+
+INTRODUCTION = """\
+# Results
+
+Written by `bench/run results`; no figure is typed. A ratio is theirs / ours: above 1 Trireme is faster. Contestants
+take turns, round by round; a figure is the median over rounds of the median step, and `A/A` is Trireme against itself
+in the same rounds: a ratio inside that spread says nothing. Contestants compute the same losses, which is checked
+before anything is timed.
+"""
+
+
+def first_line(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.splitlines()[0] if done.stdout else "unknown"
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def environment() -> list[str]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    root = str(HERE.parent)
+    state = (
+        " with uncommitted changes"
+        if first_line("git", "-C", root, "status", "--porcelain", "-uno") != "unknown"
+        else ""
+    )
+    rows = {
+        "Measured": f"{date.today()} on commit {first_line('git', '-C', root, 'rev-parse', '--short', 'HEAD')}{state}",
+        "Machine": f"{processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, no GPU",
+        "System": f"{platform.system()} {platform.release()}",
+        "Versions": f"torch {torch.__version__}, Python {platform.python_version()}, {first_line('g++', '--version')}",
+    }
+    return [f"* {name}: {value}" for name, value in rows.items()]
+
+
+def run(words: list[str]) -> tuple[list[str], dict[str, float]]:
+    """The lines that a benchmark printed, and its RESULT."""
+    print(f"bench: {' '.join(words)}", file=sys.stderr)
+    done = subprocess.run([str(HERE / "run"), *words], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"bench: {' '.join(words)} ended with {done.returncode}; {PAGE} is as it was")
+    *table, result = done.stdout.strip().splitlines()
+    print("\n".join([*table, result]))
+    return table, json.loads(result.removeprefix("RESULT "))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(RUNS))
+    parser.add_argument("--no-deepspeed", action="store_true")
+    options = parser.parse_args()
+    names = options.only.split(",")
+    unknown = [name for name in names if name not in RUNS]
+    if unknown:
+        sys.exit(f"bench: there is no {unknown[0]}; known are {', '.join(RUNS)}")
+    page = [INTRODUCTION, *environment()]
+    for name in names:
+        title, words = RUNS[name]
+        more = ["--no-deepspeed"] if options.no_deepspeed and words[0] == "pipeline" else []
+        words = [*words, "--rounds", str(options.rounds), *more]
+        table, figures = run(words)
+        page += ["", f"## {title}", "", f"`bench/run {' '.join(words)}`", "", "```", *table, "```", ""]
+        page += ["| figure | value |", "|---|---|"]
+        page += [f"| {key} | {value} |" for key, value in figures.items() if key.startswith(("ratio", "a_a", "bound"))]
+    PAGE.write_text("\n".join(page) + "\n")
+    print(f"bench: wrote {PAGE}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 
 import command
@@ -300,80 +299,6 @@ class Layers(nn.Module):
 
     def forward(self, x):
         return self.last(self.middle(self.first(x))).square().mean()
-
-
-class Rrelu(Layers):
-    def __init__(self):
-        super().__init__()
-        self.act = nn.RReLU()
-
-    def middle(self, x):
-        return self.act(x)
-
-
-class Noise(Layers):
-    def middle(self, x):
-        return x + torch.randn_like(x)
-
-
-class Bernoulli(Layers):
-    def middle(self, x):
-        return x * torch.bernoulli(torch.full_like(x, 0.5))
-
-
-class AlphaDropout(Layers):
-    def __init__(self):
-        super().__init__()
-        self.drop = nn.AlphaDropout(0.2)
-
-    def middle(self, x):
-        return self.drop(x)
-
-
-class LstmDropout(Layers):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(WIDTH, WIDTH, num_layers=2, dropout=0.2, batch_first=True)
-
-    def middle(self, x):
-        return self.lstm(x[:, None])[0][:, 0]
-
-
-class RnnDropout(LstmDropout):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.RNN(WIDTH, WIDTH, num_layers=2, dropout=0.2, batch_first=True)
-
-
-class Gumbel(Layers):
-    def middle(self, x):
-        return F.gumbel_softmax(x)
-
-
-RANDOM = {
-    Rrelu: ("aten.rrelu.default", "act"),
-    Noise: ("aten.randn_like.default", ""),
-    Bernoulli: ("aten.bernoulli.default", ""),
-    AlphaDropout: ("aten.alpha_dropout.default", "drop"),
-    LstmDropout: ("aten.lstm.input", "lstm"),
-    RnnDropout: ("aten.rnn_tanh.input", "lstm"),
-    Gumbel: ("aten.exponential_.default", ""),
-}
-
-
-@pytest.mark.parametrize("kind", RANDOM)
-def test_random_operators_are_refused_by_name(own_model, kind):
-    """T23, T24: what would draw other numbers in another layout; an evaluation draws none of them."""
-    model, (operator, module) = own_model(kind), RANDOM[kind]
-    options = ["--data", f"safetensors:{model.data}", "--batch", 4]
-    assert refusal("train", model.archive, *options, "--steps", 1) == (
-        f"{model.archive}: {operator} of module '{module}' draws random numbers in a way that depends on the layout, "
-        "which is not supported; use dropout instead"
-    )
-    if module:
-        result = command.run("eval", model.archive, *options, "--workers", 1)
-        loss = float(re.match(r"eval loss (\S+)", result.stdout)[1])
-        assert loss == pytest.approx(model.mean_loss(model.fresh(), 4), rel=TOLERANCE)
 
 
 class Selects(Layers):

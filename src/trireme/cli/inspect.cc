@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/graph/cuts.h"
+#include "trireme/graph/draws.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/plan/gradients.h"
 
@@ -65,6 +66,7 @@ struct Findings {
   double flops = 0;
   int64_t activation_bytes = 0;
   std::set<std::string> symbols;
+  std::vector<std::optional<Draw>> draws;  // by node
 };
 
 void count_ops(const Graph& graph, const SymbolValues& symbols, Findings& findings) {
@@ -110,6 +112,7 @@ Result<Findings> study(const Graph& graph) {
   count_ops(graph, symbols, findings);
   TRIREME_TRY(CutAnalysis cuts, analyze_cuts(graph, symbols));
   find_blocks(graph, cuts, findings);
+  findings.draws = analyze_draws(graph);
   findings.flops = cuts.flops_before.back() / kBatch;
   for (const GraphInput& input : graph.inputs) {
     for (const SymExpr& size : graph.values[input.value.value].type.sizes) {
@@ -154,6 +157,15 @@ Json to_json(const Archive& archive, const Findings& findings) {
                                  {"calls", count.calls},
                                  {"flops_a_sample", count.flops},
                                  {"has_rule", count.has_rule}});
+  }
+  for (size_t i = 0; i < findings.draws.size(); ++i) {
+    if (!findings.draws[i].has_value()) continue;
+    const Node& node = graph.nodes[i];
+    const std::string why = why_no_draw(node);
+    json["random"].push_back(
+        {{"op", node.op},
+         {"module", node.module},
+         {"key", why.empty() ? to_text(findings.draws[i]->key) : std::string_view("refused")}});
   }
   for (const Block& block : findings.blocks) {
     json["blocks"].push_back({{"first_module", block.first_module},
@@ -202,6 +214,33 @@ void write_inputs(const Archive& archive, std::string& text) {
   }
 }
 
+// One line for the nodes of one operator in one module.
+void write_draws(const Graph& graph, const Findings& findings, std::string& text) {
+  std::vector<std::pair<std::string, int64_t>> lines;
+  for (size_t i = 0; i < findings.draws.size(); ++i) {
+    if (!findings.draws[i].has_value()) continue;
+    const Node& node = graph.nodes[i];
+    constexpr std::string_view kMeanings[] = {
+        "by sample", "one draw a step",
+        "by micro-batch: the numbers depend on how many micro-batches a step has"};
+    std::string meaning(kMeanings[static_cast<size_t>(findings.draws[i]->key)]);
+    if (const std::string why = why_no_draw(node); !why.empty()) {
+      meaning = "refused:" + why.substr(why.rfind(';') + 1);
+    }
+    std::string line = fmt::format("{:<44} {:<24} {}", node.op,
+                                   node.module.empty() ? "(no module)" : node.module, meaning);
+    const auto found = std::find_if(lines.begin(), lines.end(),
+                                    [&](const auto& each) { return each.first == line; });
+    if (found != lines.end()) {
+      ++found->second;
+    } else {
+      lines.emplace_back(std::move(line), 1);
+    }
+  }
+  if (!lines.empty()) text += "\nrandom numbers\n";
+  for (const auto& [line, count] : lines) text += fmt::format("  {:>5} x {}\n", count, line);
+}
+
 std::string to_table(const Archive& archive, const Findings& findings) {
   const Graph& graph = archive.graph();
   std::string text = fmt::format("{}: {} nodes, written by torch {}\n", archive.path(),
@@ -219,9 +258,12 @@ std::string to_table(const Archive& archive, const Findings& findings) {
   std::stable_sort(ops.begin(), ops.end(),
                    [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });
   for (const auto& [op, count] : ops) {
-    text += fmt::format("  {:<44} {:>5} calls {:>10} flops{}\n", op, count.calls,
-                        human(count.flops), count.has_rule ? "" : "  (no rule: bytes moved)");
+    text +=
+        fmt::format("  {:<44} {:>5} calls {:>10} flops{}{}\n", op, count.calls, human(count.flops),
+                    count.has_rule ? "" : "  (no rule: bytes moved)",
+                    count.has_rule || is_aten(op) ? "" : "  (train it with --operator-library)");
   }
+  write_draws(graph, findings, text);
   text += "\nchain of blocks\n";
   for (size_t i = 0; i < findings.blocks.size(); ++i) {
     const Block& block = findings.blocks[i];

@@ -156,9 +156,16 @@ void add_run_options(CLI::App& app, RunRequest& run) {
       ->capture_default_str()
       ->transform(positive_count())
       ->group("Run");
-  app.add_option("--seed", run.seed, "of shuffling and dropout")
+  app.add_option("--seed", run.seed, "of shuffling and of all random numbers")
       ->capture_default_str()
       ->transform(whole_number(0))
+      ->group("Run");
+  app.add_option("--operator-library", run.operator_libraries,
+                 "a shared library that registers operators of other name spaces than aten with "
+                 "TORCH_LIBRARY, forward and autograd; may be repeated")
+      ->expected(1)
+      ->take_all()
+      ->check(not_empty())
       ->group("Run");
   app.add_option("--init", run.init,
                  "start from the weights of a safetensors file, a Hugging Face index or a folder "

@@ -43,6 +43,7 @@ struct RunRequest {
   bool shuffles = true;
   bool drops_last = false;
   std::optional<int64_t> seq_len;
+  std::vector<std::string> operator_libraries;
   std::string init;
   std::string save;
   std::optional<int64_t> save_every;

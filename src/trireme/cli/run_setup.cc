@@ -1,12 +1,14 @@
 #include "trireme/cli/run_setup.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "trireme/cli/weights.h"
 #include "trireme/data/model_inputs.h"
+#include "trireme/graph/draws.h"
 #include "trireme/graph/name_pattern.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/import/mapped_file.h"
@@ -65,22 +67,36 @@ Status check_model(const Graph& graph, const std::string& path, bool is_training
                     "export it with trireme.export, or with one shared Dim for all inputs",
                     path, shapes)};
   }
+  for (const Node& node : graph.nodes) {
+    if (!(is_training ? is_random(node) : is_random_in_evaluation(node))) continue;
+    if (const std::string why = why_no_draw(node); !why.empty()) {
+      return Error{fmt::format("{}: {}", path, why)};
+    }
+  }
   if (!is_training) return Status();
   const std::vector<bool> gets = gets_gradient(graph);
   if (std::find(gets.begin(), gets.end(), true) == gets.end()) {
     return Error{fmt::format(
         "{}: the loss reaches no parameter that is trained; freeze fewer of them", path)};
   }
+  return Status();
+}
+
+// Refuses before any rank starts what every rank would refuse. An operator outside of aten that has
+// a rule has a native replacement.
+Status check_operator_libraries(const RunRequest& request, const Graph& graph) {
+  for (const std::string& path : request.operator_libraries) {
+    std::error_code error;
+    if (std::filesystem::is_regular_file(path, error)) continue;
+    return Error{fmt::format("--operator-library {}: there is no such file", path)};
+  }
+  if (!request.operator_libraries.empty()) return Status();
   for (const Node& node : graph.nodes) {
-    const std::string_view name = base_name(node.op);
-    const bool is_known =
-        name == "dropout" || name == "dropout_" || name == "scaled_dot_product_attention";
-    if (is_random(node) && !is_known) {
-      return Error{
-          fmt::format("{}: {} of module '{}' draws random numbers in a way that depends on "
-                      "the layout, which is not supported; use dropout instead",
-                      path, node.op, node.module)};
-    }
+    if (is_aten(node.op) || find_op_rule(node.op) != nullptr) continue;
+    return Error{fmt::format(
+        "{}: {} of module '{}' is no operator of aten; give the library that registers it by "
+        "--operator-library LIB.so, or, where it exists in Python only, replace it in the model",
+        request.model, node.op, node.module)};
   }
   return Status();
 }
@@ -222,6 +238,7 @@ Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t
   TRIREME_TRY(Archive archive, Archive::open(request.model));
   setup.archive = std::make_unique<Archive>(std::move(archive));
   setup.graph = setup.archive->graph();
+  TRIREME_TRY(check_operator_libraries(request, setup.graph));
   TRIREME_TRY(freeze(setup.graph, request.freeze));
   TRIREME_TRY(check_model(setup.graph, request.model, request.is_training));
   TRIREME_TRY(select_parameters(setup.graph, "--no-decay", request.optimizer.no_decay));

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/graph/draws.h"
 #include "trireme/graph/op_rules.h"
 
 namespace trireme {

@@ -124,23 +124,6 @@ return %loss
                                            "aten.clamp_.default", "aten.add_.Tensor"}));
 }
 
-TEST(OpRules, WhatDrawsRandomNumbers) {
-  const auto is_random_text = [](const std::string& call) {
-    const Graph graph = parse_graph("input %x \"x\" f32[8]\n%a = " + call +
-                                    " -> f32[8]\n%loss = aten.sum.default(self=%a) -> f32[]\n"
-                                    "return %loss\n")
-                            .value();
-    return is_random(graph.nodes[0]);
-  };
-  EXPECT_TRUE(is_random_text("aten.exponential_.default(self=%x)"));
-  EXPECT_TRUE(is_random_text("aten.uniform_.default(self=%x)"));
-  EXPECT_TRUE(is_random_text("aten.bernoulli.p(self=%x, p=0.5)"));
-  EXPECT_TRUE(is_random_text("aten.dropout.default(input=%x, p=0.5, train=true)"));
-  EXPECT_FALSE(is_random_text("aten.dropout.default(input=%x, p=0.5, train=false)"));
-  EXPECT_FALSE(is_random_text("aten.dropout.default(input=%x, p=0.0, train=true)"));
-  EXPECT_FALSE(is_random_text("aten.relu.default(self=%x)"));
-}
-
 TEST(OpRules, FlopsOfALinearLayerAreTwoAMultiplyAdd) {
   const Graph graph = parse_graph(kText).value();
   const SymbolValues symbols = {{"s0", 5}};

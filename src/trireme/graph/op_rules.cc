@@ -65,6 +65,10 @@ double baddbmm_flops(const OpSizes& sizes) {
   const double inner = static_cast<double>(dim_from_end(input(sizes, "batch1"), 1));
   return 2 * inner * outputs_numel(sizes);
 }
+double grouped_mm_flops(const OpSizes& sizes) {
+  const double inner = static_cast<double>(dim_from_end(input(sizes, "input"), 1));
+  return 2 * inner * outputs_numel(sizes);
+}
 double convolution_flops(const OpSizes& sizes) {
   const Sizes& weight = input(sizes, "weight");
   if (weight.empty() || sizes.outputs.empty()) return 0;
@@ -107,6 +111,7 @@ constexpr std::array kRules = {
     // Of one operand einsum is a view.
     OpRule{"einsum", OpKind::kMatmul, kView, one_an_input},
     OpRule{"_grouped_mm", OpKind::kMatmul, kFresh, matmul_flops},
+    OpRule{"transformers.grouped_mm_fallback", OpKind::kMatmul, kFresh, grouped_mm_flops},
     OpRule{"conv1d", OpKind::kConvolution, kFresh, convolution_flops},
     OpRule{"conv2d", OpKind::kConvolution, kFresh, convolution_flops},
     OpRule{"conv3d", OpKind::kConvolution, kFresh, convolution_flops},
@@ -299,61 +304,37 @@ constexpr std::array kRules = {
     OpRule{"scalar_tensor", OpKind::kCreation, kFresh, no_flops},
     OpRule{"eye", OpKind::kCreation, kFresh, no_flops},
     OpRule{"item", OpKind::kOther, kFresh, no_flops},
-    // dropout returns its operand when p is 0 or outside training.
+    // Random numbers (draws.h).
+    OpRule{"rand", OpKind::kRandom, kFresh, one_an_output},
+    OpRule{"rand_like", OpKind::kRandom, kFresh, one_an_output},
+    OpRule{"randn", OpKind::kRandom, kFresh, ten_an_output},
+    OpRule{"randn_like", OpKind::kRandom, kFresh, ten_an_output},
+    OpRule{"randint", OpKind::kRandom, kFresh, one_an_output},
+    OpRule{"randint_like", OpKind::kRandom, kFresh, one_an_output},
+    OpRule{"randperm", OpKind::kRandom, kFresh, ten_an_output},
+    OpRule{"normal", OpKind::kRandom, kFresh, ten_an_output},
+    OpRule{"uniform", OpKind::kRandom, kFresh, one_an_output},
+    OpRule{"exponential", OpKind::kRandom, kFresh, ten_an_output},
+    OpRule{"bernoulli", OpKind::kRandom, kFresh, one_an_output},
+    OpRule{"multinomial", OpKind::kRandom, kFresh, one_an_input},
+    OpRule{"rrelu", OpKind::kRandom, kFresh, one_an_output},
+    // They return their operand when p is 0 or outside training.
     OpRule{"dropout", OpKind::kRandom, kView, one_an_output},
+    OpRule{"alpha_dropout", OpKind::kRandom, kView, one_an_output},
+    OpRule{"feature_dropout", OpKind::kRandom, kView, one_an_output},
+    OpRule{"feature_alpha_dropout", OpKind::kRandom, kView, one_an_output},
 };
-
-// Random operators that run by aten's own generator: refused by the runtime until they are
-// counter-based. Listed so that no layout-dependent number is ever drawn.
-constexpr std::array<std::string_view, 26> kRandomNames = {"bernoulli",
-                                                           "rand",
-                                                           "rand_like",
-                                                           "randn",
-                                                           "randn_like",
-                                                           "randint",
-                                                           "randint_like",
-                                                           "randperm",
-                                                           "multinomial",
-                                                           "normal",
-                                                           "rrelu",
-                                                           "alpha_dropout",
-                                                           "feature_dropout",
-                                                           "native_dropout",
-                                                           "poisson",
-                                                           "rrelu_with_noise",
-                                                           "feature_alpha_dropout",
-                                                           "binomial",
-                                                           "exponential",
-                                                           "uniform",
-                                                           "random",
-                                                           "log_normal",
-                                                           "cauchy",
-                                                           "geometric",
-                                                           "_standard_gamma",
-                                                           "_sample_dirichlet"};
-
-std::string_view without_in_place_mark(std::string_view name) {
-  const bool is_dunder = name.size() > 2 && name.substr(0, 2) == "__";
-  if (!is_dunder && name.size() > 1 && name.back() == '_') name.remove_suffix(1);
-  return name;
-}
 
 bool is_in_place(std::string_view name) { return without_in_place_mark(name) != name; }
 
-// The operand that an overload such as aten.div.out fills and returns.
-std::optional<ValueId> filled_value(const Node& node) {
-  const Argument* out = find_argument(node, "out");
-  const auto* id = out == nullptr ? nullptr : std::get_if<ValueId>(out);
+std::optional<ValueId> tensor_argument(const Node& node, std::string_view name) {
+  const Argument* given = find_argument(node, name);
+  const auto* id = given == nullptr ? nullptr : std::get_if<ValueId>(given);
   return id == nullptr ? std::nullopt : std::optional(*id);
 }
 
-double number_argument(const Node& node, std::string_view name) {
-  const Argument* argument = find_argument(node, name);
-  const auto* expression = argument == nullptr ? nullptr : std::get_if<SymExpr>(argument);
-  if (expression == nullptr) return 0;
-  return expression->kind == SymExpr::Kind::kFloat ? expression->number
-                                                   : static_cast<double>(expression->integer);
-}
+// The operand that an overload such as aten.div.out fills and returns.
+std::optional<ValueId> filled_value(const Node& node) { return tensor_argument(node, "out"); }
 
 }  // namespace
 
@@ -366,9 +347,19 @@ std::string_view to_text(OpKind kind) {
 
 std::span<const OpRule> op_rules() { return kRules; }
 
+std::string_view without_in_place_mark(std::string_view name) {
+  const bool is_dunder = name.size() > 2 && name.substr(0, 2) == "__";
+  if (!is_dunder && name.size() > 1 && name.back() == '_') name.remove_suffix(1);
+  return name;
+}
+
+bool is_aten(std::string_view op) { return op.starts_with("aten."); }
+
 std::string_view base_name(std::string_view op) {
   const size_t first = op.find('.');
   if (first == std::string_view::npos) return op;
+  // Another library's `linear` is not aten's.
+  if (!is_aten(op)) return op.substr(0, op.find('.', first + 1));
   op.remove_prefix(first + 1);
   return op.substr(0, op.find('.'));
 }
@@ -391,21 +382,6 @@ AliasKind alias_kind(const Node& node) {
   return rule == nullptr ? AliasKind::kUnknown : rule->alias;
 }
 
-bool is_random(const Node& node) {
-  const std::string_view name = without_in_place_mark(base_name(node.op));
-  if (name == "dropout") {
-    const Argument* train = find_argument(node, "train");
-    const bool is_training =
-        train == nullptr || std::get_if<bool>(train) == nullptr || std::get<bool>(*train);
-    return is_training && number_argument(node, "p") > 0;
-  }
-  if (name == "scaled_dot_product_attention") return number_argument(node, "dropout_p") > 0;
-  if (name == "lstm" || name == "gru" || name == "rnn_tanh" || name == "rnn_relu") {
-    return number_argument(node, "dropout") > 0;
-  }
-  return std::find(kRandomNames.begin(), kRandomNames.end(), name) != kRandomNames.end();
-}
-
 std::vector<ValueId> written_values(const Node& node) {
   std::vector<ValueId> written;
   if (is_in_place(base_name(node.op))) {
@@ -413,15 +389,18 @@ std::vector<ValueId> written_values(const Node& node) {
     if (!read.empty()) written.push_back(read[0]);
   }
   if (const std::optional<ValueId> filled = filled_value(node)) written.push_back(*filled);
+  if (without_in_place_mark(base_name(node.op)) == "rrelu_with_noise") {
+    if (const std::optional<ValueId> noise = tensor_argument(node, "noise")) {
+      written.push_back(*noise);
+    }
+  }
   if (base_name(node.op) == "batch_norm" || base_name(node.op) == "instance_norm") {
     const Argument* training = find_argument(node, "training");
     if (training == nullptr) training = find_argument(node, "use_input_stats");
     if (training != nullptr && std::get_if<bool>(training) != nullptr &&
         std::get<bool>(*training)) {
       for (const std::string_view name : {"running_mean", "running_var"}) {
-        const Argument* statistic = find_argument(node, name);
-        if (statistic == nullptr) continue;
-        if (const auto* id = std::get_if<ValueId>(statistic)) written.push_back(*id);
+        if (const std::optional<ValueId> id = tensor_argument(node, name)) written.push_back(*id);
       }
     }
   }

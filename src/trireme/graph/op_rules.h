@@ -49,7 +49,7 @@ struct OpSizes {
 };
 
 struct OpRule {
-  std::string_view name;  // without name space and overload: "linear"
+  std::string_view name;  // as base_name() gives it: "linear"
   OpKind kind = OpKind::kOther;
   AliasKind alias = AliasKind::kFresh;
   // Floating-point operations of the forward pass; a multiply-add is two.
@@ -60,16 +60,18 @@ struct OpRule {
 // nullptr when there is no row.
 [[nodiscard]] const OpRule* find_op_rule(std::string_view op);
 
-// "linear" of "aten.linear.default".
+// "linear" of "aten.linear.default"; of another name space "mylib.swish".
 [[nodiscard]] std::string_view base_name(std::string_view op);
+[[nodiscard]] bool is_aten(std::string_view op);
+// A base name without the `_` at its end that says that the first tensor is changed in place.
+[[nodiscard]] std::string_view without_in_place_mark(std::string_view name);
 // True for the operators whose sizes make a large matrix product: they are never cheap enough to be
 // run twice.
 [[nodiscard]] bool is_heavy(OpKind kind);
 [[nodiscard]] AliasKind alias_kind(const Node& node);
-// True when the node draws random numbers: its kind says so, or an argument (dropout_p) does.
-[[nodiscard]] bool is_random(const Node& node);
 // The tensors that the node changes: the operand of an in-place operator, `out` of the overloads
-// that have it, and the running statistics of a batch_norm in training, which no schema marks.
+// that have it, the noise of rrelu_with_noise, and the running statistics of a batch_norm in
+// training, which no schema marks.
 [[nodiscard]] std::vector<ValueId> written_values(const Node& node);
 
 // Flops of one forward pass of the node. REQUIRES: `symbols` binds every symbol of its types.

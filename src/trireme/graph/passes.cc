@@ -50,6 +50,9 @@ void remove_nodes(Graph& graph, const std::vector<bool>& is_live) {
   keep_values(graph, is_kept);
 }
 
+// An operator of a library that we know nothing of may change what it reads.
+bool is_opaque(const Node& node) { return !is_aten(node.op) && find_op_rule(node.op) == nullptr; }
+
 }  // namespace
 
 void remove_assertions(Graph& graph) {
@@ -83,8 +86,8 @@ void remove_dead_code(Graph& graph) {
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
     const std::vector<ValueId> made = results(node);
-    bool is_needed =
-        std::any_of(made.begin(), made.end(), [&](ValueId id) { return is_read[id.value]; });
+    bool is_needed = is_opaque(node) || std::any_of(made.begin(), made.end(),
+                                                    [&](ValueId id) { return is_read[id.value]; });
     for (ValueId id : written_values(node)) {
       is_needed = is_needed || is_memory_live[roots[id.value].value];
     }

@@ -28,23 +28,6 @@ using schema::Refusal;
 using schema::refuse;
 using schema::union_kind;
 
-// Operators that popular libraries define in Python only, and what to do instead.
-struct PythonOnlyOperator {
-  std::string_view name_space;
-  std::string_view remedy;
-};
-constexpr std::array kPythonOnlyOperators = {
-    PythonOnlyOperator{"transformers",
-                       "call model.set_experts_implementation(\"batched_mm\") before the export"},
-};
-
-std::string_view remedy_for(std::string_view name_space) {
-  for (const PythonOnlyOperator& row : kPythonOnlyOperators) {
-    if (row.name_space == name_space) return row.remedy;
-  }
-  return "replace it by aten operators in the model";
-}
-
 constexpr int kMaxGraphDepth = 32;
 
 class ProgramReader {
@@ -281,11 +264,6 @@ class ProgramReader {
     if (node.outputs.empty() && !array_at(json, "outputs").empty())
       return;  // numbers, known as sizes
     if (!is_operator) refuse("a function of Python is called; replace it in the model");
-    const std::string name_space = node.op.substr(0, node.op.find('.'));
-    if (name_space != "aten") {
-      refuse("{} is not an aten operator and exists only in Python; {}",
-             node.op.substr(0, node.op.rfind('.')), remedy_for(name_space));
-    }
     for (const Json& argument : array_at(json, "inputs")) {
       node.arguments.push_back(NamedArgument{.name = identifier_of(argument.at("name")),
                                              .value = read_argument(scope, argument.at("arg"))});

@@ -9,7 +9,7 @@ namespace trireme {
 
 at::Tensor attention_with_dropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const std::optional<at::Tensor>& mask,
-                                  const AttentionOptions& options, const DropoutKey& key) {
+                                  const AttentionOptions& options, const DrawStream& stream) {
   at::Tensor keys = k;
   at::Tensor values = v;
   if (options.enable_gqa) {
@@ -29,7 +29,8 @@ at::Tensor attention_with_dropout(const at::Tensor& q, const at::Tensor& k, cons
                  ? scores.masked_fill(mask->logical_not(), minus_infinity)
                  : scores + *mask;
   }
-  const at::Tensor weights = counter_dropout(at::_safe_softmax(scores, -1), options.dropout_p, key);
+  const at::Tensor weights =
+      counter_dropout(at::_safe_softmax(scores, -1), options.dropout_p, stream);
   return at::matmul(weights, values);
 }
 

@@ -23,6 +23,6 @@ struct AttentionOptions {
                                                 const at::Tensor& v,
                                                 const std::optional<at::Tensor>& mask,
                                                 const AttentionOptions& options,
-                                                const DropoutKey& key);
+                                                const DrawStream& stream);
 
 }  // namespace trireme

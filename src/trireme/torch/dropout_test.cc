@@ -7,13 +7,16 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "trireme/torch/dropout_kernel.h"
 
 namespace trireme {
 namespace {
 
-constexpr DropoutKey kKey = {.key = 0x123456789abcdef0, .first_sample = 5, .batch_dim = 0};
+constexpr DrawStream kKey = {.key = 0x123456789abcdef0, .first_sample = 5, .batch_dim = 0};
 
-at::Tensor kept(const at::Tensor& x, double p, const DropoutKey& key) {
+at::Tensor kept(const at::Tensor& x, double p, const DrawStream& key) {
   return counter_dropout(x, p, key) != 0;
 }
 
@@ -26,14 +29,14 @@ TEST(Dropout, DoesNotDependOnHowABatchIsSplit) {
   for (const Row& row : {Row{{8, 5, 7}, 0, 1}, Row{{4, 8, 6}, 1, 1}, Row{{16, 3}, 0, 2},
                          Row{{8}, 0, 1}, Row{{2, 3, 24, 5}, 2, 3}}) {
     const at::Tensor x = at::ones(row.sizes);
-    DropoutKey key = kKey;
+    DrawStream key = kKey;
     key.batch_dim = row.batch_dim;
     key.rows_per_sample = row.rows_per_sample;
     const at::Tensor whole = counter_dropout(x, 0.4, key);
     std::vector<at::Tensor> parts;
     int64_t sample = 0;
     for (const int64_t count : {3, 1, 4}) {
-      DropoutKey part = key;
+      DrawStream part = key;
       part.first_sample += sample;
       parts.push_back(counter_dropout(
           x.narrow(row.batch_dim, sample * row.rows_per_sample, count * row.rows_per_sample), 0.4,
@@ -44,13 +47,23 @@ TEST(Dropout, DoesNotDependOnHowABatchIsSplit) {
   }
 }
 
+TEST(Dropout, FindsTheSamplesBehindTheBlocksOfAMergedDim) {
+  const at::Tensor x = at::ones({3, 8, 5});
+  DrawStream stream = kKey;
+  stream.batch_dim = 1;
+  const at::Tensor apart = counter_dropout(x, 0.4, stream);
+  stream.batch_dim = 0;
+  stream.rows_per_sample = stream.blocks = 3;
+  EXPECT_TRUE(at::equal(counter_dropout(x.view({24, 5}), 0.4, stream), apart.view({24, 5})));
+}
+
 TEST(Dropout, DiffersByKeyAndBySample) {
   const at::Tensor x = at::ones({2, 1000});
   const at::Tensor mask = kept(x, 0.5, kKey);
   EXPECT_TRUE(at::equal(mask, kept(x, 0.5, kKey)));
   EXPECT_FALSE(at::equal(mask[0], mask[1]));
   for (const uint64_t bit : {uint64_t{1}, uint64_t{1} << 40}) {
-    DropoutKey other = kKey;
+    DrawStream other = kKey;
     other.key ^= bit;
     // Independent masks of p = 1/2 agree in half of the places; sigma is sqrt(2000) / 2 = 22.
     const auto agreeing = (mask == kept(x, 0.5, other)).sum().item<int64_t>();
@@ -103,10 +116,45 @@ TEST(Dropout, KeepsAllOrNothingAtTheEnds) {
   EXPECT_TRUE(at::equal(infinite.grad(), at::zeros({3, 8}, at::kDouble)));
 }
 
-TEST(Dropout, WithoutABatchDimEveryMicroBatchDrawsTheSame) {
+TEST(Dropout, IsTheSameWithAndWithoutVectorInstructions) {
+  for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 64}, {0, 5000}, {3, 1}, {7, 4099}, {(int64_t{1} << 35) - 9, 100}}) {
+    const DropSpan span = {.key = 0x123456789abcdef0,
+                           .sample = (uint64_t{5} << 32) + 17,
+                           .first = first,
+                           .threshold = 20000};
+    const std::vector<float> in(static_cast<size_t>(count), 1.0F);
+    std::vector<float> fast(in.size());
+    std::vector<float> plain(in.size());
+    std::vector<uint8_t> kept(in.size());
+    std::vector<double> doubles(in.size());
+    drop(in.data(), fast.data(), count, span, 2);
+    drop_without_avx2(in.data(), plain.data(), count, span, 2);
+    drop(std::vector<double>(in.size(), 1.0).data(), doubles.data(), count, span, 2);
+    keep(kept.data(), count, span);
+    EXPECT_EQ(fast, plain) << first;
+    for (size_t i = 0; i < in.size(); ++i) {
+      ASSERT_EQ(plain[i], 2.0F * kept[i]);
+      ASSERT_EQ(doubles[i], 2.0 * kept[i]);
+    }
+  }
+}
+
+TEST(Dropout, DoesNotDependOnTheNumberOfThreads) {
+  const at::Tensor x = at::ones({7, 30011});
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor one = counter_dropout(x, 0.4, kKey);
+  at::set_num_threads(3);
+  const at::Tensor three = counter_dropout(x, 0.4, kKey);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(at::equal(one, three));
+}
+
+TEST(Dropout, WithoutABatchDimEverySampleIsTheSame) {
   const at::Tensor x = at::ones({100});
-  const DropoutKey first = {.key = 7, .first_sample = 0, .batch_dim = -1};
-  const DropoutKey later = {.key = 7, .first_sample = 3, .batch_dim = -1};
+  const DrawStream first = {.key = 7, .first_sample = 0, .batch_dim = -1};
+  const DrawStream later = {.key = 7, .first_sample = 3, .batch_dim = -1};
   EXPECT_TRUE(at::equal(counter_dropout(x, 0.5, first), counter_dropout(x, 0.5, later)));
 }
 

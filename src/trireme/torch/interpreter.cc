@@ -9,11 +9,11 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/philox.h"
+#include "trireme/graph/draws.h"
 #include "trireme/graph/op_rules.h"
-#include "trireme/torch/attention.h"
 #include "trireme/torch/direct_gradients.h"
-#include "trireme/torch/dropout.h"
 #include "trireme/torch/guard.h"
+#include "trireme/torch/random_operators.h"
 #include "trireme/torch/region_switch.h"
 #include "trireme/torch/tensors.h"
 
@@ -21,8 +21,10 @@ namespace trireme {
 
 struct Interpreter::Step {
   NodeId node;
-  // A random node runs by our own counter-based kernel: no call then.
-  std::optional<OperatorCall> call;
+  OperatorCall call;
+  // Of a node that draws: our own kernel, with the arguments of the call, and what keys it.
+  const RandomOperator* random = nullptr;
+  Draw draw;
   std::optional<DirectGradientCall> direct;  // where it can replace `call` in training
   bool normalizes_batch = false;             // a batch_norm by the statistics of the micro-batch
   std::vector<ValueId> dropped;              // values whose last use this is
@@ -30,97 +32,67 @@ struct Interpreter::Step {
 
 namespace {
 
-double number_of(const Node& node, std::string_view name, double otherwise) {
-  const Argument* argument = find_argument(node, name);
-  const auto* expression = argument == nullptr ? nullptr : std::get_if<SymExpr>(argument);
-  if (expression == nullptr) return otherwise;
-  const Result<SymValue> value = evaluate(*expression, {});
-  if (!value.ok()) return otherwise;
-  return std::holds_alternative<int64_t>(value.value())
-             ? static_cast<double>(std::get<int64_t>(value.value()))
-             : std::get<double>(value.value());
-}
-
 bool flag_of(const Node& node, std::string_view name) {
   const Argument* argument = find_argument(node, name);
   return argument != nullptr && std::holds_alternative<bool>(*argument) &&
          std::get<bool>(*argument);
 }
 
-// The dim of a value whose size holds the batch; -1 when there is none.
-int64_t batch_dim(const Graph& graph, ValueId id) {
-  const std::optional<std::string> symbol = batch_symbol(graph);
-  if (!symbol.has_value()) return -1;
-  const std::vector<SymExpr>& sizes = graph.values[id.value].type.sizes;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    std::set<std::string> symbols;
-    collect_symbols(sizes[d], symbols);
-    if (symbols.contains(*symbol)) return static_cast<int64_t>(d);
-  }
-  return -1;
-}
-
-DropoutKey dropout_key(const Graph& graph, NodeId node, ValueId batch_like, const at::Tensor& x,
-                       const InterpreterRun& run) {
-  DropoutKey key = {.key = mix_bits(run.random_key, static_cast<uint64_t>(node.value)),
-                    .first_sample = run.first_sample,
-                    .batch_dim = batch_dim(graph, batch_like)};
-  if (key.batch_dim >= 0) {
-    key.rows_per_sample = run.num_samples == 0 ? 1 : x.size(key.batch_dim) / run.num_samples;
-  } else {
-    key.first_sample = 0;  // a weight: the same elements for every micro-batch
-  }
-  return key;
-}
-
-Error layout_dependent(const Node& node) {
-  return Error{
-      fmt::format("{} of module '{}' draws random numbers in a way that depends on the "
-                  "layout, which is not supported; use dropout instead",
-                  node.op, node.module)};
-}
-
-// Operators that torch marks as random, but only some of whose arguments make them so (is_random).
+// Operators that torch marks as random, but only some of whose arguments make them so.
 bool is_known_quiet(const Node& node) {
-  const std::string_view name = base_name(node.op);
-  return name == "dropout" || name == "dropout_" || name == "scaled_dot_product_attention" ||
-         name == "lstm" || name == "gru" || name == "rnn_tanh" || name == "rnn_relu";
+  const DrawRule* rule = find_draw_rule(node.op);
+  return rule != nullptr && !(rule->train_flag.empty() && rule->rate.empty());
 }
 
-bool is_counter_based(const Node& node) {
-  const std::string_view name = base_name(node.op);
-  return name == "dropout" || name == "dropout_" || name == "scaled_dot_product_attention";
-}
-
-at::Tensor run_random(const Graph& graph, NodeId id, const std::vector<at::Tensor>& values,
-                      const InterpreterRun& run) {
-  const Node& node = graph.nodes[id.value];
-  const auto tensor = [&](std::string_view name) -> std::optional<at::Tensor> {
-    const Argument* argument = find_argument(node, name);
-    if (argument == nullptr || !std::holds_alternative<ValueId>(*argument)) return std::nullopt;
-    return values[std::get<ValueId>(*argument).value];
-  };
-  if (base_name(node.op) == "scaled_dot_product_attention") {
-    const at::Tensor q = *tensor("query");
-    AttentionOptions options = {.dropout_p = number_of(node, "dropout_p", 0),
-                                .is_causal = flag_of(node, "is_causal"),
-                                .scale = {},
-                                .enable_gqa = flag_of(node, "enable_gqa")};
-    const Argument* scale = find_argument(node, "scale");
-    if (scale != nullptr && std::holds_alternative<SymExpr>(*scale)) {
-      options.scale = number_of(node, "scale", 1);
-    }
-    const ValueId query = std::get<ValueId>(*find_argument(node, "query"));
-    return attention_with_dropout(q, *tensor("key"), *tensor("value"), tensor("attn_mask"), options,
-                                  dropout_key(graph, id, query, q, run));
+DrawStream draw_stream(const Draw& draw, NodeId node, const std::vector<int64_t>& sizes,
+                       const InterpreterRun& run) {
+  DrawStream stream = {.key = mix_bits(run.random_key, static_cast<uint64_t>(node.value))};
+  if (draw.key == DrawKey::kMicroBatch) {
+    // Its own kind of key: no micro-batch has the numbers of a step.
+    constexpr uint64_t kOfMicroBatches = 0x6d62;
+    stream.key =
+        mix_bits(mix_bits(stream.key, kOfMicroBatches), static_cast<uint64_t>(run.micro_batch));
   }
-  const ValueId input = operands(node)[0];
-  const at::Tensor& x = values[input.value];
-  const at::Tensor dropped =
-      counter_dropout(x, number_of(node, "p", 0.5), dropout_key(graph, id, input, x, run));
-  if (base_name(node.op) == "dropout") return dropped;
-  at::Tensor changed = x;
-  return changed.copy_(dropped);
+  if (draw.key != DrawKey::kSample) return stream;
+  const Result<int64_t> blocks = evaluate_integer(draw.place.blocks, run.symbols);
+  TORCH_CHECK(blocks.ok(), blocks.ok() ? "" : blocks.error().message);
+  const int64_t rows = sizes.at(static_cast<size_t>(draw.place.dim));
+  TORCH_CHECK(run.num_samples > 0 && rows % run.num_samples == 0, "a dim of ", rows,
+              " rows does not count ", run.num_samples, " samples");
+  stream.first_sample = run.first_sample;
+  stream.batch_dim = draw.place.dim;
+  stream.rows_per_sample = rows / run.num_samples;
+  stream.blocks = blocks.value();
+  return stream;
+}
+
+// The sizes of the tensor whose dims a draw names.
+std::vector<int64_t> placed_sizes(const Graph& graph, const Node& node, const CallArguments& given,
+                                  const InterpreterRun& run) {
+  if (find_draw_rule(node.op)->place == DrawRule::Place::kQuery) {
+    return given.tensor("query").sizes().vec();
+  }
+  const Result<std::vector<int64_t>> sizes =
+      concrete_sizes(graph.values[results(node)[0].value].type.sizes, run.symbols);
+  TORCH_CHECK(sizes.ok(), sizes.ok() ? "" : sizes.error().message);
+  return sizes.value();
+}
+
+// Replaces the arguments on the stack by the results.
+void draw_numbers(const Graph& graph, NodeId id, const RandomOperator& random, const Draw& draw,
+                  const c10::FunctionSchema& schema, const InterpreterRun& run,
+                  std::vector<c10::IValue>& stack) {
+  const Node& node = graph.nodes[id.value];
+  const CallArguments arguments(schema, stack);
+  const DrawStream stream =
+      draw_stream(draw, id,
+                  draw.key == DrawKey::kSample ? placed_sizes(graph, node, arguments, run)
+                                               : std::vector<int64_t>(),
+                  run);
+  const at::ScalarType dtype = scalar_type(graph.values[results(node)[0].value].type.dtype);
+  std::vector<at::Tensor> made = run_random(random, node.op, {arguments, stream, dtype});
+  stack.clear();
+  for (at::Tensor& tensor : made) stack.emplace_back(std::move(tensor));
 }
 
 // As torch.nn.functional does; the operator itself would go on with a variance that is not a
@@ -172,6 +144,7 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
                                                        const std::vector<ValueId>& kept,
                                                        Mode mode) {
   auto interpreter = std::unique_ptr<Interpreter>(new Interpreter(graph, mode));
+  const std::vector<std::optional<Draw>> found_draws = analyze_draws(graph);
   for (const NodeId id : nodes) {
     const Node& node = graph.nodes[id.value];
     // A counter of training steps (BatchNorm's) does not move in evaluation.
@@ -179,25 +152,23 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
                             node.module_class.starts_with("BatchNorm") &&
                             operands(node).size() == 1;
     if (mode == Mode::kEvaluation && is_counter) continue;
+    TRIREME_TRY(OperatorCall call, OperatorCall::make(node, mode));
     Step step{.node = id,
-              .call = {},
+              .call = std::move(call),
               .direct = {},
               .normalizes_batch = mode == Mode::kTraining && base_name(node.op) == "batch_norm" &&
                                   flag_of(node, "training"),
               .dropped = {}};
-    if (mode == Mode::kTraining && is_random(node)) {
-      if (!is_counter_based(node)) {
-        return layout_dependent(node);
-      }
-    } else {
-      Result<OperatorCall> call = OperatorCall::make(node, mode);
-      if (!call.ok()) return call.error();
-      // torch's own word for it, where our list of random operators has a gap.
-      if (mode == Mode::kTraining && call.value().draws_random_numbers() && !is_known_quiet(node)) {
-        return layout_dependent(node);
-      }
-      step.call = std::move(call.value());
-      if (mode == Mode::kTraining) step.direct = DirectGradientCall::make(graph, node);
+    const bool draws = mode == Mode::kTraining ? is_random(node) : is_random_in_evaluation(node);
+    // torch's own word for it, where our table of random operators has a gap.
+    const bool is_unknown = !draws && step.call.draws_random_numbers() && !is_known_quiet(node);
+    if (draws || is_unknown) {
+      if (std::string why = why_no_draw(node); !why.empty()) return Error{std::move(why)};
+      step.random = find_random_operator(node.op);
+      TRIREME_CHECK(step.random != nullptr, "a random operator without a kernel");
+      step.draw = *found_draws[id.value];
+    } else if (mode == Mode::kTraining) {
+      step.direct = DirectGradientCall::make(graph, node);
     }
     interpreter->steps_.push_back(std::move(step));
   }
@@ -228,12 +199,15 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
       if (step.direct.has_value()) direct = step.direct->run(values);
       if (direct.defined()) {
         store_tensor(graph_, node.outputs[0].values[0], std::move(direct), values);
-      } else if (step.call.has_value()) {
-        step.call->run(values, run.symbols, stack);
+      } else {
+        step.call.fill(values, run.symbols, stack);
+        if (step.random == nullptr) {
+          step.call.call(stack);
+        } else {
+          draw_numbers(graph_, step.node, *step.random, step.draw, step.call.schema(), run, stack);
+        }
         store_outputs(graph_, node, stack, values, run);
         stack.clear();
-      } else {
-        values[node.outputs[0].values[0].value] = run_random(graph_, step.node, values, run);
       }
       for (const ValueId id : step.dropped) values[id.value].reset();
     }

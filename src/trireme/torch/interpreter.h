@@ -18,6 +18,7 @@ namespace trireme {
 struct InterpreterRun {
   SymbolValues symbols;
   uint64_t random_key = 0;   // of (seed, step)
+  int64_t micro_batch = 0;   // of the step, over all replicas
   int64_t first_sample = 0;  // the micro-batch's first global sample of the step
   int64_t num_samples = 0;
 };
@@ -25,7 +26,7 @@ struct InterpreterRun {
 class Interpreter {
  public:
   // `nodes` in execution order; `kept` are the values that remain after a run.
-  // Errors: an operator that cannot be called; a random operator that is not counter-based.
+  // Errors: an operator that cannot be called; a random operator that draws from torch's generator.
   static Result<std::unique_ptr<Interpreter>> make(const Graph& graph,
                                                    const std::vector<NodeId>& nodes,
                                                    const std::vector<ValueId>& kept, Mode mode);

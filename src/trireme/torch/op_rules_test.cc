@@ -13,6 +13,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "trireme/torch/native_operators.h"
+
 namespace trireme {
 namespace {
 
@@ -95,8 +97,9 @@ AliasKind schema_kind(const c10::FunctionSchema& schema) {
 
 // Composite operators whose schema promises nothing, and that return their operand, or a view of
 // it, in some cases.
-const std::set<std::string_view> kSilentViews = {"broadcast_tensors", "dropout", "einsum",
-                                                 "type_as"};
+const std::set<std::string_view> kSilentViews = {
+    "broadcast_tensors",     "dropout", "alpha_dropout", "feature_dropout",
+    "feature_alpha_dropout", "einsum",  "type_as"};
 
 TEST(OpRules, AliasKindsAreThoseOfTheSchemas) {
   const auto schemas = exported_schemas();
@@ -118,18 +121,27 @@ TEST(OpRules, AliasKindsAreThoseOfTheSchemas) {
 
 TEST(OpRules, SilentViewsAreViews) {
   const at::Tensor x = at::ones({2, 3});
+  EXPECT_TRUE(at::alpha_dropout(x, 0.5, /*train=*/false).is_alias_of(x));
+  EXPECT_TRUE(at::feature_dropout(x, 0.5, /*train=*/false).is_alias_of(x));
+  EXPECT_TRUE(at::feature_alpha_dropout(x, 0.5, /*train=*/false).is_alias_of(x));
   EXPECT_TRUE(at::einsum("ij->ji", {x}).is_alias_of(x));
   EXPECT_TRUE(at::dropout(x, 0.5, /*train=*/false).is_alias_of(x));
   EXPECT_TRUE(x.type_as(x).is_alias_of(x));
   EXPECT_TRUE(at::broadcast_tensors({x, x})[1].is_alias_of(x));
 }
 
-TEST(OpRules, EveryRowIsAnOperatorOfAten) {
+TEST(OpRules, EveryRowIsAnOperatorOfAtenOrHasANativeReplacement) {
   const auto schemas = exported_schemas();
+  std::vector<std::string> others;
   for (const OpRule& rule : op_rules()) {
     if (rule.name == "item") continue;  // returns a number
+    if (rule.name.find('.') != std::string_view::npos) {
+      others.emplace_back(rule.name);
+      continue;
+    }
     EXPECT_TRUE(schemas.contains(std::string(rule.name))) << rule.name;
   }
+  EXPECT_EQ(others, native_operator_names());
 }
 
 // alias_kind() and written_values() read the name: a mark at its end, and the first tensor operand.

@@ -183,16 +183,20 @@ Result<OperatorCall::Slot> OperatorCall::make_slot(const c10::Argument& formal,
   return slot;
 }
 
-Result<OperatorCall> OperatorCall::make(const Node& node, Mode mode) {
+std::optional<c10::OperatorHandle> find_operator(std::string_view op) {
   // "aten.add.Tensor" -> "aten::add", "Tensor"; "default" is the empty overload.
-  const size_t first = node.op.find('.');
-  const size_t last = node.op.rfind('.');
+  const size_t first = op.find('.');
+  const size_t last = op.rfind('.');
+  if (first == std::string_view::npos || first == last) return std::nullopt;
   const std::string name =
-      node.op.substr(0, first) + "::" + node.op.substr(first + 1, last - first - 1);
-  std::string overload = node.op.substr(last + 1);
+      std::string(op.substr(0, first)) + "::" + std::string(op.substr(first + 1, last - first - 1));
+  std::string overload(op.substr(last + 1));
   if (overload == "default") overload.clear();
-  const std::optional<c10::OperatorHandle> handle =
-      c10::Dispatcher::singleton().findSchema({name, overload});
+  return c10::Dispatcher::singleton().findSchema({name, overload});
+}
+
+Result<OperatorCall> OperatorCall::make(const Node& node, Mode mode) {
+  const std::optional<c10::OperatorHandle> handle = find_operator(node.op);
   if (!handle.has_value()) {
     return Error{
         fmt::format("the operator {} (module '{}') is not in this libtorch", node.op, node.module)};
@@ -243,8 +247,8 @@ bool OperatorCall::draws_random_numbers() const {
   return op_.hasTag(at::Tag::nondeterministic_seeded);
 }
 
-void OperatorCall::run(const std::vector<at::Tensor>& values, const SymbolValues& symbols,
-                       std::vector<c10::IValue>& stack) const {
+void OperatorCall::fill(const std::vector<at::Tensor>& values, const SymbolValues& symbols,
+                        std::vector<c10::IValue>& stack) const {
   stack.clear();
   for (const Slot& slot : slots_) {
     switch (slot.kind) {
@@ -294,7 +298,6 @@ void OperatorCall::run(const std::vector<at::Tensor>& values, const SymbolValues
         break;
     }
   }
-  op_.callBoxed(stack);
 }
 
 }  // namespace trireme

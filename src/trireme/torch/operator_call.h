@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +22,9 @@ namespace trireme {
 // nothing; the graph is the same.
 enum class Mode : uint8_t { kTraining, kEvaluation };
 
+// The registered operator of a node's name, such as "aten.linear.default".
+[[nodiscard]] std::optional<c10::OperatorHandle> find_operator(std::string_view op);
+
 class OperatorCall {
  public:
   // Errors: the operator is not in this libtorch, an argument does not fit its schema.
@@ -29,9 +33,14 @@ class OperatorCall {
   // By torch's tag: it may draw from torch's own generator.
   [[nodiscard]] bool draws_random_numbers() const;
 
-  // Tensors by ValueId. REQUIRES: the operands are defined. Throws what torch throws.
-  void run(const std::vector<at::Tensor>& values, const SymbolValues& symbols,
-           std::vector<c10::IValue>& stack) const;
+  [[nodiscard]] const c10::FunctionSchema& schema() const { return op_.schema(); }
+
+  // Fills `stack` with the arguments, in the schema's order; tensors by ValueId. REQUIRES: the
+  // operands are defined.
+  void fill(const std::vector<at::Tensor>& values, const SymbolValues& symbols,
+            std::vector<c10::IValue>& stack) const;
+  // Replaces the arguments on `stack` by the results. Throws what torch throws.
+  void call(std::vector<c10::IValue>& stack) const { op_.callBoxed(stack); }
 
  private:
   // How one argument of the schema is filled.

@@ -231,6 +231,13 @@ class TorchStageKernels : public StageKernels {
     return first;
   }
 
+  // An evaluation draws other numbers than training, and each evaluation the same.
+  [[nodiscard]] uint64_t random_key() const {
+    constexpr uint64_t kOfEvaluation = 0x6576616c;
+    const uint64_t key = mix_bits(options_.seed, static_cast<uint64_t>(inputs_.step));
+    return inputs_.is_training ? key : mix_bits(key, kOfEvaluation);
+  }
+
   [[nodiscard]] const StepShares::Share& share(int32_t index) const {
     return inputs_.shares.shares[options_.replica][index];
   }
@@ -269,7 +276,8 @@ class TorchStageKernels : public StageKernels {
       values[stage_.receives[i].value.value] = batch.received[i];
     }
     InterpreterRun run{.symbols = batch.symbols,
-                       .random_key = mix_bits(options_.seed, static_cast<uint64_t>(inputs_.step)),
+                       .random_key = random_key(),
+                       .micro_batch = static_cast<int64_t>(first_global_micro_batch()) + index,
                        .first_sample = share(index).first,
                        .num_samples = share(index).size};
     TRIREME_TRY((inputs_.is_training ? training_ : evaluation_)->run(values, run));

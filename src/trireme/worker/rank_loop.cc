@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/torch/operator_libraries.h"
 #include "trireme/torch/stage_kernels.h"
 #include "trireme/worker/checkpoint.h"
 #include "trireme/worker/metrics.h"
@@ -48,6 +49,8 @@ class RankLoop {
                          .optimizer = {},
                          .num_threads = request.threads};
     if (request.is_training) options.optimizer = request.optimizer;
+    TRIREME_TRY(load_operator_libraries(request.operator_libraries));
+    TRIREME_TRY(check_library_operators(setup_.graph, request.operator_libraries));
     TRIREME_TRY(kernels_, StageKernels::make(options));
     executor_ = std::make_unique<Executor>(context_.rank, *kernels_, *context_.transport);
     if (context_.watch) context_.watch(executor_.get());

@@ -1,0 +1,69 @@
+#include "trireme/torch/operator_libraries.h"
+
+#include <filesystem>
+
+#include <dlfcn.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/graph/op_rules.h"
+#include "trireme/torch/guard.h"
+#include "trireme/torch/native_operators.h"
+#include "trireme/torch/operator_call.h"
+
+namespace trireme {
+namespace {
+
+Status load(const std::string& path) {
+  std::error_code error;
+  // dlopen would look for a bare name in the system's folders.
+  const std::string absolute = std::filesystem::absolute(path, error).string();
+  return guard([&]() -> Status {
+    // Its operators stay registered as long as the process lives.
+    if (::dlopen(absolute.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return Status();
+    const char* why = ::dlerror();
+    return Error{fmt::format("it cannot be loaded: {}", why == nullptr ? "no reason given" : why)};
+  });
+}
+
+std::string where(const std::vector<std::string>& paths) {
+  return fmt::format("--operator-library {}", fmt::join(paths, ", "));
+}
+
+}  // namespace
+
+Status load_operator_libraries(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (Status status = load(path); !status.ok()) {
+      return while_doing("--operator-library " + path, status.error());
+    }
+  }
+  return register_native_operators();
+}
+
+Status check_library_operators(const Graph& graph, const std::vector<std::string>& paths) {
+  for (const Node& node : graph.nodes) {
+    if (is_aten(node.op)) continue;
+    const std::optional<c10::OperatorHandle> handle = find_operator(node.op);
+    if (!handle.has_value()) {
+      return Error{fmt::format("{} does not register the operator {} of module '{}'", where(paths),
+                               node.op, node.module)};
+    }
+    if (Result<OperatorCall> call = OperatorCall::make(node, Mode::kTraining); !call.ok()) {
+      return paths.empty() ? call.error() : while_doing(where(paths), call.error());
+    }
+    const bool says_so = !written_values(node).empty();
+    for (const c10::Argument& formal : handle->schema().arguments()) {
+      const c10::AliasInfo* alias = formal.alias_info();
+      if (alias == nullptr || !alias->isWrite() || says_so) continue;
+      return Error{fmt::format(
+          "{} of module '{}' changes its argument {} in place, which is supported only of the "
+          "first argument of an operator whose name ends in _; return a new tensor instead",
+          node.op, node.module, formal.name())};
+    }
+  }
+  return Status();
+}
+
+}  // namespace trireme

@@ -1,0 +1,2 @@
+// Registers nothing.
+extern "C" int nothing_here() { return 0; }

@@ -40,7 +40,7 @@ def worker(environment, *arguments):
     result = subprocess.run(
         [processes.WORKER, *arguments], env=kept | environment, capture_output=True, text=True, timeout=60, check=False
     )
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 10
     return result
 
 
@@ -166,7 +166,7 @@ def test_an_elastic_restart_starts_again(tmp_path):
 @pytest.mark.parametrize(
     ("num_ranks", "more", "sentence"),
     [
-        (3, (), "trireme-worker: WORLD_SIZE is 3, but the plan has pp x dp = 4 ranks"),
+        (3, (), "trireme-worker: torchrun has started 3 ranks, but the plan has pp x dp = 4 ranks"),
         (4, ("--wrong",), "trireme-worker: train does not take --wrong; see trireme-worker train --help"),
     ],
 )
@@ -198,29 +198,23 @@ def test_only_the_first_rank_of_a_machine_refuses_a_wrong_request(tmp_path):
         assert (alone.wait(), alone.err) == (2, sentence)
 
 
-HINT = "is not set; start ranks by trireme train, or by torchrun --no-python"
 PLACE = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
+# launchers_test.cc has the sentences of all variables of all launchers.
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"RANK": None}, f"RANK {HINT}"),
-        ({"WORLD_SIZE": None}, f"WORLD_SIZE {HINT}"),
-        ({"MASTER_ADDR": None}, f"MASTER_ADDR {HINT}"),
-        ({"MASTER_PORT": None}, f"MASTER_PORT {HINT}"),
-        ({"RANK": "one"}, "RANK is 'one', not a number from 0 to 1000000"),
-        ({"RANK": ""}, "RANK is '', not a number from 0 to 1000000"),
-        ({"RANK": "-1"}, "RANK is '-1', not a number from 0 to 1000000"),
-        ({"RANK": "4"}, "RANK is 4, but WORLD_SIZE is 4"),
-        ({"WORLD_SIZE": "4x"}, "WORLD_SIZE is '4x', not a number from 0 to 1000000"),
-        ({"WORLD_SIZE": "0"}, "RANK is 1, but WORLD_SIZE is 0"),
         (
-            {"WORLD_SIZE": "99999999999999999999"},
-            "WORLD_SIZE is '99999999999999999999', not a number from 0 to 1000000",
+            {"MASTER_PORT": None},
+            "MASTER_PORT is not set, but RANK of torchrun is; start ranks by trireme train, or by torchrun --no-python",
         ),
-        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2, but the plan has pp x dp = 4 ranks"),
-        ({"MASTER_PORT": "65536"}, "MASTER_PORT is '65536', not a number from 0 to 65535"),
+        ({"RANK": "one"}, "RANK is 'one', not a number from 0 to 1000000"),
+        ({"WORLD_SIZE": "2"}, "torchrun has started 2 ranks, but the plan has pp x dp = 4 ranks"),
+        (
+            {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"},
+            "RANK is 1, but OMPI_COMM_WORLD_RANK of Open MPI is 2; unset RANK",
+        ),
     ],
 )
 def test_a_wrong_place_is_one_sentence(change, sentence):
@@ -236,7 +230,7 @@ def test_only_the_rank_that_writes_needs_the_folder(tmp_path):
     assert (refused.returncode, refused.stderr) == (2, sentence)
     # Rank 1 goes on to the next mistake.
     refused = worker(PLACE | {"WORLD_SIZE": "2"}, *train_arguments("--save", missing))
-    assert refused.stderr == "trireme-worker: WORLD_SIZE is 2, but the plan has pp x dp = 4 ranks\n"
+    assert refused.stderr == "trireme-worker: torchrun has started 2 ranks, but the plan has pp x dp = 4 ranks\n"
 
 
 def plain_ranks(tmp_path, *arguments_of_ranks):
@@ -276,5 +270,70 @@ def test_ranks_with_other_arguments_than_rank_0_are_refused(tmp_path):
 
 def test_a_master_that_does_not_exist_is_one_sentence():
     refused = worker(PLACE | {"MASTER_ADDR": "no.such.host.invalid"}, *train_arguments())
-    sentence = f"{rank_name(1)}: cannot resolve host no.such.host.invalid: Name or service not known\n"
+    name = f"{rank_name(1)} on {socket.gethostname()}"
+    sentence = f"{name}: cannot resolve host no.such.host.invalid: Name or service not known\n"
     assert (refused.returncode, refused.stderr) == (1, sentence)
+
+
+MPI = {
+    "Open MPI": ("mpirun.openmpi", "--oversubscribe", "--allow-run-as-root"),
+    "MPICH": ("mpiexec.hydra",),
+}
+
+
+@pytest.mark.parametrize("name", list(MPI))
+def test_mpi_gives_the_same_numbers(tmp_path, name):
+    metrics = tmp_path / "metrics.jsonl"
+    arguments = train_arguments("--metrics", metrics, steps=4)
+    with Run([*MPI[name], "-n", 4, processes.WORKER, *arguments], tmp_path) as run:
+        assert run.wait() == 0, run.err
+        assert "step 4/4  loss " in run.out
+    assert without_time(command.read_metrics(metrics)) == expected_metrics(tmp_path, 4)
+
+
+@pytest.mark.parametrize("name", list(MPI))
+def test_mpi_with_another_number_of_ranks_than_the_plan_is_refused(tmp_path, name):
+    with Run([*MPI[name], "-n", 2, processes.WORKER, *train_arguments()], tmp_path) as run:
+        assert run.wait() != 0
+        said = {line for line in run.err.splitlines() if line.startswith("trireme-worker")}
+    assert said == {f"trireme-worker: {name} has started 2 ranks, but the plan has pp x dp = 4 ranks"}
+
+
+def slurm_step(rank):
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_NTASKS": "2",
+        "SLURM_LOCALID": str(rank),
+        "SLURM_JOB_NODELIST": socket.gethostname(),
+        "SLURM_JOB_ID": str(os.getpid()),
+    }
+
+
+def indexed_job(port):
+    def place(rank):
+        return {
+            "JOB_COMPLETION_INDEX": str(rank),
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": socket.gethostname(),
+            "MASTER_PORT": str(port),
+        }
+
+    return place
+
+
+@pytest.mark.parametrize("name", ["SLURM", "Kubernetes"])
+def test_variables_of_a_cluster_give_the_same_numbers(tmp_path, name):
+    metrics = tmp_path / "metrics.jsonl"
+    place = slurm_step if name == "SLURM" else indexed_job(free_port())
+    runs = []
+    for rank in range(2):
+        folder = tmp_path / str(rank)
+        folder.mkdir()
+        arguments = train_arguments("--metrics", metrics, steps=4, dp=1)
+        runs.append(Run([processes.WORKER, *arguments], folder, place(rank)))
+    with runs[0] as first, runs[1] as second:
+        assert first.wait() == 0, first.err
+        assert second.wait() == 0, second.err
+    expected = tmp_path / "expected.jsonl"
+    command.run(*train_arguments("--metrics", expected, "--quiet", steps=4, dp=1))
+    assert without_time(command.read_metrics(metrics)) == without_time(command.read_metrics(expected))

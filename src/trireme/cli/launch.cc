@@ -1,6 +1,7 @@
 #include "trireme/cli/launch.h"
 
 #include <array>
+#include <chrono>
 
 #include <unistd.h>
 
@@ -30,6 +31,8 @@ Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::s
   options.arguments = arguments;
   options.num_workers = request.workers.value_or(setup.num_ranks());
   options.threads_per_worker = request.threads;
+  options.watch.connect_timeout = std::chrono::seconds(request.rendezvous_timeout_s);
+  options.watch.silence_timeout = std::chrono::seconds(request.silence_timeout_s);
   options.progress = request.is_quiet ? ProgressOutput::kQuiet : ProgressOutput::kShown;
   // A result on stdout must stay one that can be piped.
   if (request.wants_json || !request.is_training) options.progress_fd = 2;

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "trireme/cli/launchers.h"
 #include "trireme/cli/request.h"
 #include "trireme/schedule/builders.h"
 
@@ -73,6 +74,7 @@ CLI::Validator expression() {
 }
 
 CLI::Validator positive() { return whole_number(1); }
+constexpr int64_t kMaxSeconds = 1'000'000;
 // Of what is counted in 32 bits.
 CLI::Validator positive_count() { return whole_number(1, std::numeric_limits<int32_t>::max()); }
 
@@ -177,6 +179,20 @@ void add_run_options(CLI::App& app, RunRequest& run) {
       ->group("Run");
   app.add_flag("--quiet", run.is_quiet, "no progress")->group("Run");
   app.add_flag("--json", run.wants_json, "print the result as one JSON object")->group("Run");
+  app.add_option("--rendezvous-timeout", run.rendezvous_timeout_s,
+                 "seconds in which all ranks must have come")
+      ->capture_default_str()
+      ->transform(whole_number(1, kMaxSeconds))
+      ->group("Hosts");
+  app.add_option("--silence-timeout", run.silence_timeout_s,
+                 "seconds after which a rank that is not heard is lost")
+      ->capture_default_str()
+      ->transform(whole_number(2, kMaxSeconds))
+      ->group("Hosts");
+  app.add_option("--interface", run.interface,
+                 "network interface for what ranks send each other: eth1 [the one to rank 0]")
+      ->check(not_empty())
+      ->group("Hosts");
 }
 
 void add_optimizer_options(CLI::App& app, RunRequest& run) {
@@ -391,7 +407,7 @@ Request parse_request(const std::string& program, const std::vector<std::string>
   CLI::App app("Trireme trains unmodified PyTorch models over many devices.", program);
   app.set_version_flag("--version", "trireme " TRIREME_VERSION);
   app.require_subcommand(1);
-  app.footer(kFooter);
+  app.footer(program == "trireme-worker" ? kFooter + ("\n" + launcher_help()) : kFooter);
   app.option_defaults()->always_capture_default(false);
 
   InspectRequest inspect;

@@ -52,6 +52,9 @@ struct RunRequest {
   std::string eval_data;
   std::optional<int64_t> eval_every;
   std::optional<int64_t> eval_batches;
+  std::string interface;  // for transfers between ranks; empty: that to rank 0
+  int64_t rendezvous_timeout_s = 300;
+  int64_t silence_timeout_s = 30;
   bool is_quiet = false;
   bool wants_json = false;
 };

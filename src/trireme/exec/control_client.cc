@@ -37,7 +37,10 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(ClientOptions opti
                                               .hub_name = options.hub_name,
                                               .token = options.token,
                                               .rank = options.rank,
-                                              .timeout = options.connect_timeout}));
+                                              .host = options.host,
+                                              .timeout = options.connect_timeout,
+                                              .on_waiting = options.on_waiting,
+                                              .name_may_come = options.name_may_come}));
   std::unique_ptr<ControlClient> client(new ControlClient(std::move(options), std::move(channel)));
   ControlClient* raw = client.get();
   client->thread_ = std::jthread([raw](const std::stop_token& stop) { raw->run(stop); });

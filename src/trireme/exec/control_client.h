@@ -31,8 +31,12 @@ struct ClientOptions {
   std::string address;  // "host:port" of the hub
   std::string token;
   int32_t rank = -1;
+  std::string host;                         // of this rank, for messages; may be empty
   std::string hub_name = "the supervisor";  // who ends when the connection ends, for messages
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
+  // While connecting (control_handshake.h):
+  std::function<void(const std::string&)> on_waiting;
+  bool name_may_come = false;
   std::chrono::milliseconds heartbeat_period = std::chrono::seconds(1);
   std::chrono::milliseconds silence_timeout = std::chrono::seconds(30);  // of the hub
   std::chrono::milliseconds request_timeout = std::chrono::seconds(30);  // where none is given

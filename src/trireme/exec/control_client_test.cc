@@ -177,7 +177,7 @@ TEST_F(ControlClientTest, WhoeverDoesNotBelongIsToldWhy) {
               late.address = address;
               return late;
             }()),
-            "cannot connect to " + address + ": Connection refused");
+            "cannot connect to " + address + ": Connection refused, for 0.2 s");
 }
 
 }  // namespace

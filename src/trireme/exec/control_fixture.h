@@ -59,13 +59,15 @@ inline std::string text_of(const HubEvent& event) {
 class ControlFixture : public testing::Test {
  protected:
   void start_hub(int32_t num_ranks, std::chrono::milliseconds silence = std::chrono::seconds(30)) {
-    auto hub = ControlHub::start({.watch = {.num_ranks = num_ranks,
-                                            .silence_timeout = silence,
-                                            .where_timeout = std::chrono::milliseconds(300)},
-                                  .bind_host = "127.0.0.1",
-                                  .token = "secret",
-                                  .describe_rank = describe_bare_rank},
-                                 [this](const HubEvent& event) { events_.add(text_of(event)); });
+    auto hub = ControlHub::start(
+        {.watch = {.num_ranks = num_ranks,
+                   .silence_timeout = silence,
+                   .where_timeout = std::chrono::milliseconds(300)},
+         .bind_host = "127.0.0.1",
+         .token = "secret",
+         .describe_rank = describe_bare_rank,
+         .on_notice = [this](const std::string& notice) { notices_.add(notice); }},
+        [this](const HubEvent& event) { events_.add(text_of(event)); });
     ASSERT_TRUE(hub.ok()) << hub.error().message;
     hub_ = std::move(hub).value();
   }
@@ -101,7 +103,7 @@ class ControlFixture : public testing::Test {
     channel.queue({.kind = MessageKind::kHello,
                    .request = 0,
                    .number = rank,
-                   .texts = {std::string(kControlMagic), "secret"}});
+                   .texts = {std::string(kControlMagic), "secret", ""}});
     EXPECT_EQ(channel.send_some(), ChannelState::kOpen);
     const auto answer = next_message(channel);
     EXPECT_TRUE(answer.has_value() && answer->kind == MessageKind::kWelcome);
@@ -129,6 +131,7 @@ class ControlFixture : public testing::Test {
 
   Journal events_;
   Journal losses_;
+  Journal notices_;
   std::unique_ptr<ControlHub> hub_;
 };
 

@@ -8,6 +8,8 @@
 
 #include <poll.h>
 
+#include <fmt/format.h>
+
 #include "trireme/exec/control_protocol.h"
 #include "trireme/exec/control_store.h"
 #include "trireme/exec/frame_channel.h"
@@ -26,6 +28,18 @@ constexpr std::chrono::seconds kHelloTimeout(5);
 constexpr std::chrono::seconds kTurn(1);
 constexpr std::chrono::seconds kStall(3);
 constexpr std::chrono::milliseconds kAcceptPause(100);
+// Scanners of ports should not fill a log.
+constexpr int32_t kMaxStrangerNotices = 3;
+constexpr size_t kMaxNamedRanks = 8;
+
+// "ranks 2, 3 and 5 more"
+std::string list_of_ranks(const std::vector<int32_t>& ranks) {
+  const size_t num_named = ranks.size() <= kMaxNamedRanks + 1 ? ranks.size() : kMaxNamedRanks;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < num_named; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  if (num_named < ranks.size()) text += fmt::format(" and {} more", ranks.size() - num_named);
+  return text;
+}
 
 }  // namespace
 
@@ -60,6 +74,8 @@ class ControlHub::Loop {
   void hear_exits();
   void tell_decisions();
   void drop_late_strangers();
+  void tell_of_stranger(const Connection& connection, std::string_view why);
+  void tell_who_is_absent();
 
   ControlHub& hub_;
   HubOptions options_;
@@ -70,6 +86,7 @@ class ControlHub::Loop {
   std::map<int64_t, Connection> connections_;
   int64_t next_id_ = 0;
   TimePoint accept_again_;  // after file descriptors ran out
+  int32_t num_stranger_notices_ = 0;
 };
 
 void ControlHub::Loop::run(const std::stop_token& stop) {
@@ -82,8 +99,25 @@ void ControlHub::Loop::run(const std::stop_token& stop) {
     hear_exits();
     drop_late_strangers();
     watch_.tick(now);
+    tell_who_is_absent();
     tell_decisions();
   }
+}
+
+void ControlHub::Loop::tell_who_is_absent() {
+  const auto absent = watch_.take_absent(Clock::now());
+  if (!absent.has_value() || !options_.on_notice) return;
+  const auto num_ranks = static_cast<size_t>(options_.watch.num_ranks);
+  options_.on_notice(
+      fmt::format("{} of {} ranks have come to {}; it waits for {}, at most {:g} s",
+                  num_ranks - absent->size(), num_ranks, hub_.address(), list_of_ranks(*absent),
+                  std::chrono::duration<double>(options_.watch.connect_timeout).count()));
+}
+
+void ControlHub::Loop::tell_of_stranger(const Connection& connection, std::string_view why) {
+  if (!options_.on_notice || ++num_stranger_notices_ > kMaxStrangerNotices) return;
+  options_.on_notice(fmt::format("a connection from {} to {} was closed: {}",
+                                 peer_host(connection.channel.fd()), hub_.address(), why));
 }
 
 TimePoint ControlHub::Loop::next_deadline() const {
@@ -143,8 +177,11 @@ void ControlHub::Loop::serve(int64_t id) {
   bool is_over = connection.channel.receive_some() == ChannelState::kEnded;
   while (!connection.is_closing) {
     const Result<std::optional<ControlMessage>> next = connection.channel.next();
-    if (!next.ok()) is_over = true;
-    if (!next.ok()) break;
+    if (!next.ok()) {
+      is_over = true;
+      if (connection.rank < 0) tell_of_stranger(connection, "what it sent is no frame of Trireme");
+      break;
+    }
     const std::optional<ControlMessage>& message = next.value();
     if (!message.has_value()) break;
     if (connection.rank < 0) {
@@ -160,8 +197,12 @@ void ControlHub::Loop::serve(int64_t id) {
 
 void ControlHub::Loop::greet(Connection& connection, const ControlMessage& hello) {
   connection.is_closing = true;
-  if (hello.kind != MessageKind::kHello || hello.texts[0] != kControlMagic) return;
-  if (!tokens_are_equal(hello.texts[1], options_.token)) return;
+  if (hello.kind != MessageKind::kHello || hello.texts[0] != kControlMagic) {
+    return tell_of_stranger(connection, "it is of another version of Trireme");
+  }
+  if (!tokens_are_equal(hello.texts[1], options_.token)) {
+    return tell_of_stranger(connection, fmt::format("it is rank {} of another run", hello.number));
+  }
   const Status admitted = watch_.admit(hello.number, Clock::now());
   if (!admitted.ok()) {
     connection.channel.queue(make_message(MessageKind::kRefused, 0, {admitted.error().message}));
@@ -169,6 +210,7 @@ void ControlHub::Loop::greet(Connection& connection, const ControlMessage& hello
   }
   connection.is_closing = false;
   connection.rank = static_cast<int32_t>(hello.number);
+  watch_.is_on(connection.rank, hello.texts[2]);
   connection.channel.set_max_frame_bytes(kMaxFrameBytes);
   connection.channel.queue(make_message(MessageKind::kWelcome));
 }
@@ -260,13 +302,17 @@ void ControlHub::Loop::drop_late_strangers() {
   for (const auto& [id, connection] : connections_) {
     if (connection.rank < 0 && now >= connection.hello_deadline) late.push_back(id);
   }
-  for (const int64_t id : late) end(id);
+  for (const int64_t id : late) {
+    tell_of_stranger(connections_.find(id)->second, "it did not say who it is");
+    end(id);
+  }
 }
 
 Result<std::unique_ptr<ControlHub>> ControlHub::start(HubOptions options,
                                                       std::function<void(HubEvent)> on_event) {
   TRIREME_CHECK(!options.token.empty(), "a hub needs a token");
-  TRIREME_TRY(FileDescriptor listener, listen_on({.host = options.bind_host, .port = 0}));
+  TRIREME_TRY(FileDescriptor listener,
+              listen_on({.host = options.bind_host, .port = options.port}));
   TRIREME_TRY(const uint16_t port, bound_port(listener));
   std::unique_ptr<ControlHub> hub(new ControlHub(options.bind_host, port));
   auto loop =

@@ -35,8 +35,12 @@ using HubEvent = std::variant<PublishedLine, RunFailure, AllFinished>;
 struct HubOptions {
   RunWatchOptions watch;  // num_ranks and all time-outs
   std::string bind_host = "127.0.0.1";
+  uint16_t port = 0;                                // 0: the kernel chooses
   std::string token;                                // make_control_token()
   DescribeRank describe_rank = describe_bare_rank;  // for what the ranks are told
+  // What a person who waits should know: ranks that have not come (RunWatchOptions::notice_after),
+  // and who else connected. One sentence; on the hub's thread.
+  std::function<void(const std::string&)> on_notice;
 };
 
 class ControlHub {

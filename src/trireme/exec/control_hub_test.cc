@@ -66,7 +66,7 @@ TEST_F(ControlHubTest, ForeignBytesCloseTheirConnectionAndNothingElse) {
       encode_frame({.kind = MessageKind::kHello,
                     .request = 0,
                     .number = 0,
-                    .texts = {std::string(kControlMagic), "wrong!"}});
+                    .texts = {std::string(kControlMagic), "wrong!", ""}});
   const std::string not_a_hello =
       encode_frame({.kind = MessageKind::kSet, .request = 1, .number = 0, .texts = {"k", "v"}});
   const std::string other_magic = encode_frame({.kind = MessageKind::kHello,
@@ -83,6 +83,11 @@ TEST_F(ControlHubTest, ForeignBytesCloseTheirConnectionAndNothingElse) {
   }
   EXPECT_EQ(client->num_keys().value(), 0);
   EXPECT_THAT(events_.texts(), ElementsAre());
+  // The first three, lest a scanner of ports fills a log.
+  const std::string begin = "a connection from 127.0.0.1 to " + hub_->address() + " was closed: ";
+  EXPECT_THAT(notices_.texts(), ElementsAre(begin + "what it sent is no frame of Trireme",
+                                            begin + "it is rank 0 of another run",
+                                            begin + "it is of another version of Trireme"));
 }
 
 TEST_F(ControlHubTest, ManyStrangersThatSayNothingDoNotKeepARankOut) {

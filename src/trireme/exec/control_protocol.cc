@@ -20,7 +20,7 @@ struct TextCount {
 
 // One row a kind, in the order of MessageKind.
 constexpr std::array<TextCount, 20> kTextCounts = {{
-    {2, 2},           // kHello
+    {3, 3},           // kHello
     {0, 0},           // kWelcome
     {1, 1},           // kRefused
     {0, 0},           // kHeartbeat

@@ -9,7 +9,7 @@
 // little-endian. What `request`, `number` and the texts mean depends on the kind:
 //
 //   rank -> hub                                     hub -> rank
-//   kHello       number = rank; magic, token        kWelcome | kRefused  (reason)
+//   kHello       number = rank; magic, token, host  kWelcome | kRefused  (reason)
 //   kHeartbeat                                      kHeartbeat           (the same back)
 //   kSet         key, value                         kReply
 //   kGet         key       (waits for the key)      kReply   value
@@ -86,7 +86,7 @@ struct ControlMessage {
   return {.kind = kind, .request = 0, .number = number, .texts = std::move(texts)};
 }
 
-inline constexpr std::string_view kControlMagic = "trireme-control-1";
+inline constexpr std::string_view kControlMagic = "trireme-control-2";
 inline constexpr size_t kMaxHelloBytes = 512;               // before the token has been seen
 inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;  // after it
 

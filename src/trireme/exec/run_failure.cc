@@ -25,6 +25,10 @@ std::string describe_survivor(const Survivor& survivor) {
   return "";
 }
 
+std::string with_host(std::string rank, const std::string& host) {
+  return host.empty() ? rank : rank + " on " + host;
+}
+
 }  // namespace
 
 std::string describe_bare_rank(int32_t rank) { return fmt::format("rank {}", rank); }
@@ -33,13 +37,15 @@ std::string describe_cause(const RunFailure& failure, const DescribeRank& descri
   const char* verb = failure.kind == FailureKind::kLost     ? "was lost"
                      : failure.kind == FailureKind::kFailed ? "failed"
                                                             : "died";
-  return fmt::format("{} {}: {}", describe(failure.rank), verb, failure.reason);
+  return fmt::format("{} {}: {}", with_host(describe(failure.rank), failure.host), verb,
+                     failure.reason);
 }
 
 std::vector<std::string> describe_failure(const RunFailure& failure, const DescribeRank& describe) {
   std::vector<std::string> lines = {describe_cause(failure, describe)};
   for (const Survivor& survivor : failure.survivors) {
-    lines.push_back(fmt::format("{} {}", describe(survivor.rank), describe_survivor(survivor)));
+    lines.push_back(fmt::format("{} {}", with_host(describe(survivor.rank), survivor.host),
+                                describe_survivor(survivor)));
   }
   return lines;
 }

@@ -3,6 +3,8 @@
 //   rank 2 (stage 0, replica 1) died: killed by signal 9 (SIGKILL)
 //   rank 0 (stage 0, replica 0) was in RG1 (gradients of micro-batch 1 from rank 1)
 //   rank 1 (stage 1, replica 0) had finished
+//
+// With ranks on several hosts each is named with its own: "rank 2 (stage 0, replica 1) on node7".
 #pragma once
 
 #include <cstdint>
@@ -25,12 +27,14 @@ struct Survivor {
   int32_t rank = -1;
   SurvivorState state = SurvivorState::kSilent;
   std::string where;  // what it was doing, when kAnswered
+  std::string host;   // empty when all ranks are on one host
 };
 
 struct RunFailure {
   int32_t rank = -1;  // the first cause
   FailureKind kind = FailureKind::kDied;
   std::string reason;
+  std::string host;                 // as of a survivor
   std::vector<Survivor> survivors;  // every other rank, ascending
 };
 

@@ -12,6 +12,8 @@
 namespace trireme {
 namespace {
 
+constexpr std::chrono::seconds kNoticePeriod(30);
+
 // "30 s", "1.5 s", "0.25 s".
 std::string seconds_text(std::chrono::milliseconds duration) {
   return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
@@ -20,7 +22,11 @@ std::string seconds_text(std::chrono::milliseconds duration) {
 }  // namespace
 
 RunWatch::RunWatch(RunWatchOptions options, TimePoint now)
-    : options_(options), start_(now), ranks_(static_cast<size_t>(options.num_ranks)) {}
+    : options_(options),
+      start_(now),
+      next_notice_(options.notice_after.count() > 0 ? now + options.notice_after
+                                                    : TimePoint::max()),
+      ranks_(static_cast<size_t>(options.num_ranks)) {}
 
 RunWatch::RankRecord& RunWatch::record(int32_t rank) {
   TRIREME_CHECK(rank >= 0 && static_cast<size_t>(rank) < ranks_.size(), "no such rank");
@@ -36,8 +42,20 @@ Status RunWatch::admit(int64_t rank, TimePoint now) {
     return Error{fmt::format("rank {} is or was connected already", rank)};
   }
   if (phase_ != Phase::kRunning) return Error{"the run is ending because another rank failed"};
-  entry = {.state = RankState::kConnected, .is_connected = true, .last_heard = now, .where = {}};
+  entry.state = RankState::kConnected;
+  entry.is_connected = true;
+  entry.last_heard = now;
   return Status();
+}
+
+void RunWatch::is_on(int32_t rank, std::string host) { record(rank).host = std::move(host); }
+
+std::string RunWatch::host_to_name(int32_t rank) const {
+  const std::string& host = ranks_[static_cast<size_t>(rank)].host;
+  const bool is_one_of_several = std::any_of(
+      ranks_.begin(), ranks_.end(),
+      [&](const RankRecord& other) { return !other.host.empty() && other.host != host; });
+  return is_one_of_several ? host : "";
 }
 
 void RunWatch::heard(int32_t rank, TimePoint now) { record(rank).last_heard = now; }
@@ -58,8 +76,11 @@ void RunWatch::failed(int32_t rank, std::string message, FailureOrigin origin, T
   const bool is_certain = origin == FailureOrigin::kOwn;
   const bool is_first = phase_ == Phase::kRunning;
   if (!is_first && !(phase_ == Phase::kSettling && is_certain && !cause_is_certain_)) return;
-  failure_ = {
-      .rank = rank, .kind = FailureKind::kFailed, .reason = std::move(message), .survivors = {}};
+  failure_ = {.rank = rank,
+              .kind = FailureKind::kFailed,
+              .reason = std::move(message),
+              .host = {},
+              .survivors = {}};
   cause_is_certain_ = is_certain;
   if (is_first) {
     phase_ = Phase::kSettling;
@@ -100,7 +121,7 @@ void RunWatch::exited(int32_t rank, int wait_status, TimePoint now) {
 void RunWatch::lose(int32_t rank, FailureKind kind, std::string reason) {
   record(rank).state = RankState::kLost;
   if (phase_ == Phase::kAsking || phase_ == Phase::kDecided || cause_is_certain_) return;
-  failure_ = {.rank = rank, .kind = kind, .reason = std::move(reason), .survivors = {}};
+  failure_ = {.rank = rank, .kind = kind, .reason = std::move(reason), .host = {}, .survivors = {}};
   cause_is_certain_ = true;
   phase_ = Phase::kSettling;
   phase_end_ = TimePoint::min();  // nothing better can come
@@ -135,6 +156,7 @@ void RunWatch::tick(TimePoint now) {
 void RunWatch::begin_asking(TimePoint now) {
   phase_ = Phase::kAsking;
   phase_end_ = now + options_.where_timeout;
+  failure_.host = host_to_name(failure_.rank);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const auto rank = static_cast<int32_t>(i);
     if (rank == failure_.rank || !ranks_[i].is_connected) continue;
@@ -154,7 +176,8 @@ void RunWatch::decide() {
 
 Survivor RunWatch::survivor(int32_t rank) const {
   const RankRecord& entry = ranks_[static_cast<size_t>(rank)];
-  Survivor result{.rank = rank, .state = SurvivorState::kSilent, .where = {}};
+  Survivor result{.rank = rank, .state = SurvivorState::kSilent, .where = {}, .host = {}};
+  result.host = host_to_name(rank);
   if (entry.where.has_value()) {
     result.state = SurvivorState::kAnswered;
     result.where = *entry.where;
@@ -172,6 +195,10 @@ TimePoint RunWatch::next_deadline() const {
   if (phase_ == Phase::kSettling || phase_ == Phase::kAsking) return phase_end_;
   TimePoint next = TimePoint::max();
   if (phase_ == Phase::kDecided) return next;
+  const bool misses_a_rank = std::any_of(ranks_.begin(), ranks_.end(), [](const RankRecord& entry) {
+    return entry.state == RankState::kAbsent;
+  });
+  if (misses_a_rank) next = next_notice_;
   for (const RankRecord& entry : ranks_) {
     if (entry.state == RankState::kConnected) {
       next = std::min(next, entry.last_heard + options_.silence_timeout);
@@ -190,6 +217,17 @@ std::optional<RunWatch::Announcement> RunWatch::take_announcement() {
 std::optional<RunFailure> RunWatch::take_failure() {
   if (!std::exchange(has_failure_, false)) return std::nullopt;
   return failure_;
+}
+
+std::optional<std::vector<int32_t>> RunWatch::take_absent(TimePoint now) {
+  if (phase_ != Phase::kRunning || now < next_notice_) return std::nullopt;
+  next_notice_ = now + kNoticePeriod;
+  std::vector<int32_t> absent;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].state == RankState::kAbsent) absent.push_back(static_cast<int32_t>(i));
+  }
+  if (absent.empty()) return std::nullopt;
+  return absent;
 }
 
 bool RunWatch::take_all_finished() { return std::exchange(has_all_finished_, false); }

@@ -33,6 +33,8 @@ struct RunWatchOptions {
   std::chrono::milliseconds silence_timeout = std::chrono::seconds(30);
   std::chrono::milliseconds settle_time = std::chrono::milliseconds(150);
   std::chrono::milliseconds where_timeout = std::chrono::seconds(2);
+  // When to say whom the run waits for: after this time, then every 30 s. 0: never.
+  std::chrono::milliseconds notice_after = std::chrono::milliseconds(0);
 };
 
 class RunWatch {
@@ -42,6 +44,7 @@ class RunWatch {
   // A rank introduces itself with whatever number; the error is for that rank.
   Status admit(int64_t rank, TimePoint now);
   // REQUIRES below: an admitted rank, except for exited().
+  void is_on(int32_t rank, std::string host);
   void heard(int32_t rank, TimePoint now);
   void finished(int32_t rank);
   void failed(int32_t rank, std::string message, FailureOrigin origin, TimePoint now);
@@ -63,6 +66,8 @@ class RunWatch {
   [[nodiscard]] std::optional<Announcement> take_announcement();
   [[nodiscard]] std::optional<RunFailure> take_failure();
   [[nodiscard]] bool take_all_finished();
+  // The ranks that have not come, when it is time to say so.
+  [[nodiscard]] std::optional<std::vector<int32_t>> take_absent(TimePoint now);
 
  private:
   enum class RankState { kAbsent, kConnected, kFinished, kFailed, kLost };
@@ -71,17 +76,21 @@ class RunWatch {
     bool is_connected = false;
     TimePoint last_heard;
     std::optional<std::string> where;
+    std::string host;
   };
   enum class Phase { kRunning, kSettling, kAsking, kDecided };
 
   void lose(int32_t rank, FailureKind kind, std::string reason);
   void begin_asking(TimePoint now);
   void decide();
+  // Of a rank, when the ranks are on several hosts.
+  [[nodiscard]] std::string host_to_name(int32_t rank) const;
   [[nodiscard]] RankRecord& record(int32_t rank);
   [[nodiscard]] Survivor survivor(int32_t rank) const;
 
   RunWatchOptions options_;
   TimePoint start_;
+  TimePoint next_notice_;
   std::vector<RankRecord> ranks_;
   Phase phase_ = Phase::kRunning;
   TimePoint phase_end_;

@@ -184,5 +184,40 @@ TEST(RunWatch, RefusesRanksThatDoNotBelong) {
             "the run is ending because another rank failed");
 }
 
+TEST(RunWatch, SaysWhomItWaitsForWhenThatIsWorthAWord) {
+  const TimePoint start{};
+  RunWatch watch({.num_ranks = 3, .notice_after = std::chrono::seconds(5)}, start);
+  ASSERT_TRUE(watch.admit(1, start).ok());
+  EXPECT_EQ(watch.next_deadline(), start + std::chrono::seconds(5));
+  EXPECT_EQ(watch.take_absent(start + std::chrono::seconds(4)), std::nullopt);
+  const TimePoint later = start + std::chrono::seconds(5);
+  EXPECT_EQ(watch.take_absent(later), (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(watch.take_absent(later), std::nullopt);
+  ASSERT_TRUE(watch.admit(0, later).ok());
+  EXPECT_EQ(watch.take_absent(later + std::chrono::seconds(30)), (std::vector<int32_t>{2}));
+  ASSERT_TRUE(watch.admit(2, later).ok());
+  EXPECT_EQ(watch.take_absent(later + std::chrono::seconds(90)), std::nullopt);
+}
+
+TEST(RunWatch, NamesHostsWhenThereAreSeveral) {
+  for (const bool has_several : {false, true}) {
+    const TimePoint start{};
+    RunWatch watch({.num_ranks = 2}, start);
+    for (const int32_t rank : {0, 1}) {
+      ASSERT_TRUE(watch.admit(rank, start).ok());
+      watch.is_on(rank, rank == 1 && has_several ? "b" : "a");
+    }
+    watch.failed(1, "no", FailureOrigin::kOwn, start);
+    watch.answered(0, "F0");
+    watch.tick(start);
+    const std::optional<RunFailure> failure = watch.take_failure();
+    ASSERT_TRUE(failure.has_value());
+    EXPECT_EQ(
+        describe_failure(*failure, describe_bare_rank),
+        (has_several ? std::vector<std::string>{"rank 1 on b failed: no", "rank 0 on a was in F0"}
+                     : std::vector<std::string>{"rank 1 failed: no", "rank 0 was in F0"}));
+  }
+}
+
 }  // namespace
 }  // namespace trireme

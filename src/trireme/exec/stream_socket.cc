@@ -113,10 +113,27 @@ std::string own_host(int socket) {
   return host.data();
 }
 
+std::string peer_host(int socket) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  std::array<char, NI_MAXHOST> host{};
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) != 0 ||
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&peer), size, host.data(), host.size(),
+                    nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return host.data();
+}
+
 std::string to_text(const SocketAddress& address) {
   const bool needs_brackets = address.host.find(':') != std::string::npos;
   return needs_brackets ? fmt::format("[{}]:{}", address.host, address.port)
                         : fmt::format("{}:{}", address.host, address.port);
+}
+
+Status check_resolves(const SocketAddress& address) {
+  TRIREME_TRY(const AddressList targets, resolve(address, 0));
+  return Status();
 }
 
 Result<FileDescriptor> listen_on(const SocketAddress& address) {
@@ -124,6 +141,9 @@ Result<FileDescriptor> listen_on(const SocketAddress& address) {
   int failure = 0;
   for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
     FileDescriptor listener = open_socket(*target);
+    // A fixed port is free again as soon as nobody listens, whatever lingers of connections.
+    const int on = 1;
+    ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (listener.is_open() && ::bind(listener.get(), target->ai_addr, target->ai_addrlen) == 0 &&
         ::listen(listener.get(), SOMAXCONN) == 0) {
       return listener;

@@ -24,12 +24,16 @@ struct SocketAddress {
 [[nodiscard]] Result<SocketAddress> parse_socket_address(std::string_view text);
 [[nodiscard]] std::string to_text(const SocketAddress& address);
 
+[[nodiscard]] Status check_resolves(const SocketAddress& address);
+
 // Listens on the host's address; port 0 lets the kernel choose one.
 [[nodiscard]] Result<FileDescriptor> listen_on(const SocketAddress& address);
 // The port that a listening socket got.
 [[nodiscard]] Result<uint16_t> bound_port(const FileDescriptor& listener);
 // The numeric address of this end of a connection: "127.0.0.1", "fe80::1%eth0". Empty when unknown.
 [[nodiscard]] std::string own_host(int socket);
+// The same of the other end.
+[[nodiscard]] std::string peer_host(int socket);
 // Non-blocking; not open when no connection waits (errno says why).
 [[nodiscard]] FileDescriptor accept_one(const FileDescriptor& listener);
 

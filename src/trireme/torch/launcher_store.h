@@ -1,8 +1,9 @@
-// The key-value store of a launcher such as torchrun, used once: to find rank 0. Torch-free to
-// include.
+// The key-value store of torchrun's agent, used once: to find rank 0. Torch-free to include.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,8 +14,10 @@ namespace trireme {
 struct LauncherStore {
   std::string host;
   uint16_t port = 0;
-  bool serves = false;  // no agent serves the store: this rank does
   std::string prefix;
+  std::chrono::milliseconds timeout{};
+  // What it waits for, after 5 s and then every 30 s.
+  std::function<void(const std::string&)> on_waiting;
 };
 
 // The rank with `text` stores it under `key`; the others wait for it. Returns the text.

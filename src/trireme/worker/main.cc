@@ -17,11 +17,13 @@
 
 #include <fmt/format.h>
 
+#include "trireme/cli/launchers.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/request.h"
 #include "trireme/cli/result_text.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/exec/loopback_transport.h"
+#include "trireme/exec/network_interfaces.h"
 #include "trireme/exec/progress.h"
 #include "trireme/exec/run_failure.h"
 #include "trireme/torch/gloo_transport.h"
@@ -114,14 +116,11 @@ class RunVoice {
   std::latch is_over_{1};
 };
 
+// Other ranks reach this one by `host`.
 RankOutcome run_process_rank(const RunSetup& setup, const RankEnvironment& environment,
-                             ControlClient& client, Watch& watch) {
-  // Other ranks reach this one by the address from which it reached the hub.
-  Result<std::unique_ptr<Transport>> transport =
-      make_gloo_transport({.rank = environment.rank,
-                           .num_ranks = environment.num_processes,
-                           .host = client.local_host()},
-                          client);
+                             const std::string& host, ControlClient& client, Watch& watch) {
+  Result<std::unique_ptr<Transport>> transport = make_gloo_transport(
+      {.rank = environment.rank, .num_ranks = environment.num_processes, .host = host}, client);
   if (!transport.ok()) return {.status = transport.error(), .culprit = {}};
   RankOutcome outcome =
       run_rank(setup, {.rank = environment.rank,
@@ -176,30 +175,36 @@ constexpr std::chrono::milliseconds kHubTimeout(4000);
 // More than the ranks of a machine are apart in their start, and short for who waits for an error.
 constexpr std::chrono::milliseconds kRefusalsApart(7000);
 
-bool is_first_of_its_machine() {
-  const char* local_rank = std::getenv("LOCAL_RANK");
-  return local_rank == nullptr || std::string_view(local_rank) == "0";
-}
+const char* variable(const char* name) { return std::getenv(name); }
 
 // All ranks of a machine refuse the same request: the first one speaks. The others stay until the
 // launcher ends them, because it would end the first one when they end. Where it does not end them
 // the first one has found nothing wrong.
 int refuse(const std::string& words, LastWords* last_words) {
-  const bool is_first = is_first_of_its_machine();
-  if (is_first || last_words == nullptr || !last_words->wait_for_sigterm(kRefusalsApart)) {
+  if (is_first_of_host(variable) || last_words == nullptr ||
+      !last_words->wait_for_sigterm(kRefusalsApart)) {
     std::fputs(words.c_str(), stderr);
   }
   return 2;
 }
 
 // The rendezvous of a rank that knows its work, and the run.
-int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment, LastWords* last_words) {
+int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment,
+                 const std::string& interface_host, LastWords* last_words) {
   Watch watch;
   RunVoice voice(setup);
-  const std::string self = setup.describe_rank(environment.rank);
+  const std::string self = setup.describe_rank(environment.rank) + host_suffix(environment);
   Result<Rendezvous> met =
       rendezvous(environment,
                  {.describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
+                  .interface_host = interface_host,
+                  .timeout = std::chrono::seconds(setup.request.rendezvous_timeout_s),
+                  .silence_timeout = std::chrono::seconds(setup.request.silence_timeout_s),
+                  .on_notice =
+                      [&](const std::string& notice) {
+                        if (!environment.owns_hub() && !is_first_of_host(variable)) return;
+                        fmt::print(stderr, "trireme-worker: {}\n", notice);
+                      },
                   .where = [&watch] { return watch.text(); },
                   // Whoever owns the hub has heard all ranks, and says it.
                   .on_lost =
@@ -233,7 +238,7 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment, Last
   const bool uses_threads = environment.num_processes == 1 && setup.num_ranks() > 1;
   const RankOutcome outcome =
       uses_threads ? RankOutcome{.status = run_threads(setup, client, watch), .culprit = {}}
-                   : run_process_rank(setup, environment, client, watch);
+                   : run_process_rank(setup, environment, met.value().own_host, client, watch);
   const Status& status = outcome.status;
   if (!status.ok()) {
     const bool is_own = outcome.culprit == environment.rank;
@@ -253,8 +258,8 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment, Last
 Status check_place(const RunSetup& setup, const RankEnvironment& environment) {
   const int32_t num_processes = environment.num_processes;
   if (num_processes == 1 || num_processes == setup.num_ranks()) return Status();
-  return Error{fmt::format("WORLD_SIZE is {}, but the plan has pp x dp = {} ranks", num_processes,
-                           setup.num_ranks())};
+  return Error{fmt::format("{} has started {} ranks, but the plan has pp x dp = {} ranks",
+                           environment.launcher, num_processes, setup.num_ranks())};
 }
 
 // `last_words` of a rank that something other than `trireme train` started.
@@ -270,8 +275,7 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
   }
   const auto* run_request = std::get_if<RunRequest>(&request);
   if (run_request == nullptr) return refuse_for("only train and eval are for workers");
-  const Result<RankEnvironment> environment =
-      read_rank_environment([](const char* name) { return std::getenv(name); });
+  const Result<RankEnvironment> environment = read_rank_environment(variable);
   if (!environment.ok()) return refuse_for(environment.error().message);
   if (environment.value().owns_hub()) {
     if (const Status writable = check_outputs(*run_request); !writable.ok()) {
@@ -286,7 +290,13 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
   if (const Status fits = check_place(setup.value(), environment.value()); !fits.ok()) {
     return refuse_for(fits.error().message);
   }
-  return run_ranks_of(setup.value(), environment.value(), last_words);
+  std::string interface_host;
+  if (!run_request->interface.empty()) {
+    Result<std::string> host = address_of_interface(run_request->interface);
+    if (!host.ok()) return refuse_for("--interface: " + host.error().message);
+    interface_host = std::move(host).value();
+  }
+  return run_ranks_of(setup.value(), environment.value(), interface_host, last_words);
 }
 
 }  // namespace

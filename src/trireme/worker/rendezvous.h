@@ -1,46 +1,37 @@
-// How a worker finds its place in the run: from the variables of `trireme train` or of torchrun.
+// The rendezvous: every rank connects to the hub of the run, wherever it is.
+//
+//   trireme train                 the supervisor's hub, whose address a variable has
+//   torchrun with its agent       rank 0's hub, whose address is in the agent's store
+//   any other launcher            rank 0's hub, which listens on MASTER_ADDR:MASTER_PORT itself
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "trireme/base/result.h"
+#include "trireme/cli/launchers.h"
 #include "trireme/exec/control_client.h"
 #include "trireme/exec/control_hub.h"
 
 namespace trireme {
 
-struct RankEnvironment {
-  int32_t rank = 0;
-  int32_t num_processes = 1;
-  // Of `trireme train`:
-  std::string hub;  // host:port; empty under torchrun
-  std::string token;
-  // Of torchrun:
-  std::string master_host;
-  uint16_t master_port = 0;
-  bool agent_serves_store = false;
-  std::string attempt;  // run id and restart count: keys of two attempts never meet
-
-  [[nodiscard]] bool is_supervised() const { return !hub.empty(); }
-  [[nodiscard]] bool owns_hub() const { return !is_supervised() && rank == 0; }
-};
-
-// `variable` looks a name up, as std::getenv. Errors: a variable is missing or malformed.
-[[nodiscard]] Result<RankEnvironment> read_rank_environment(
-    const std::function<const char*(const char*)>& variable);
-
 // The connection of this rank to the run, and rank 0's hub when there is no supervisor.
 struct Rendezvous {
-  std::unique_ptr<ControlHub> hub;  // of rank 0 under torchrun
+  std::unique_ptr<ControlHub> hub;
   std::unique_ptr<ControlClient> client;
+  // The address at which other ranks reach this one for the transfers of training.
+  std::string own_host;
 };
 
 struct RendezvousOptions {
   DescribeRank describe_rank = describe_bare_rank;
+  std::string interface_host;                   // own_host, when the user has chosen it
+  std::chrono::milliseconds timeout{};          // for all ranks to come
+  std::chrono::milliseconds silence_timeout{};  // a rank that is not heard for so long is lost
+  // What this rank, or its hub, waits for: called after 5 s and then every 30 s. One sentence.
+  std::function<void(const std::string&)> on_notice;
   // Of ControlClient:
   std::function<std::string()> where;
   std::function<void(const std::string&)> on_lost;
@@ -48,8 +39,10 @@ struct RendezvousOptions {
   std::function<void(const HubEvent&)> on_hub_event;  // of the hub that rank 0 owns
 };
 
-// Under torchrun rank 0 starts a hub and tells its address through the agent's store.
 [[nodiscard]] Result<Rendezvous> rendezvous(const RankEnvironment& environment,
                                             RendezvousOptions options);
+
+// " on node7" when the ranks meet on another address than this host's loopback, else nothing.
+[[nodiscard]] std::string host_suffix(const RankEnvironment& environment);
 
 }  // namespace trireme

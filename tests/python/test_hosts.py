@@ -1,0 +1,160 @@
+"""Ranks on two hosts: network namespaces with a host name of their own, joined by two virtual cables."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import command
+import pytest
+from processes import WORKER, Run, rank_name, train_arguments, wait_until
+
+pytestmark = [pytest.mark.binary, pytest.mark.slow]
+
+SILENCE_S = 3
+PORT = 29500  # each pair of hosts has all ports for itself
+
+
+def ip(*arguments):
+    return subprocess.run(["ip", *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
+
+
+class Hosts:
+    """Two hosts, a and b: 10.77.0.1 and 10.77.0.2 by eth0, 10.78.0.1 and 10.78.0.2 by eth1."""
+
+    def __init__(self):
+        self.names = {host: f"trireme-{os.getpid()}-{host}" for host in "ab"}
+
+    def set_up(self):
+        """What the kernel refuses; empty when nothing."""
+        for host, name in self.names.items():
+            made = ip("netns", "add", name)
+            if made.returncode != 0:
+                return made.stderr.strip()
+            ip("-n", name, "link", "set", "lo", "up")
+            if host == "b":
+                for cable in ("eth0", "eth1"):
+                    ends = ("peer", "name", cable, "netns", self.names["a"])
+                    linked = ip("-n", name, "link", "add", cable, "type", "veth", *ends)
+                    if linked.returncode != 0:
+                        return linked.stderr.strip()
+        for number, name in enumerate(self.names.values(), start=1):
+            for cable, net in (("eth0", 77), ("eth1", 78)):
+                ip("-n", name, "address", "add", f"10.{net}.0.{number}/24", "dev", cable)
+                ip("-n", name, "link", "set", cable, "up")
+        return ""
+
+    def tear_down(self):
+        for name in self.names.values():
+            ip("netns", "delete", name)
+
+    def ip(self, host, *arguments):
+        return ip("-n", self.names[host], *arguments)
+
+    def sent_bytes(self, host, cable):
+        (link,) = json.loads(self.ip(host, "-j", "-s", "link", "show", "dev", cable).stdout)
+        return link["stats64"]["tx"]["bytes"]
+
+    def rank(self, folder, host, rank, *arguments):
+        """A rank of two on the host; rank 0 is on a."""
+        place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": str(PORT)}
+        named = ("sh", "-c", 'echo "$0" >/proc/sys/kernel/hostname; exec "$@"', host)
+        inside = ("ip", "netns", "exec", self.names[host], "unshare", "--uts", *named)
+        (folder / host).mkdir()
+        return Run([*inside, WORKER, *arguments], folder / host, place)
+
+    def run(self, folder, *arguments):
+        with self.rank(folder, "a", 0, *arguments) as first, self.rank(folder, "b", 1, *arguments) as second:
+            assert first.wait() == 0, first.err
+            assert second.wait() == 0, second.err
+            return first.out
+
+
+@pytest.fixture
+def hosts():
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("unshare"):
+        pytest.skip("network namespaces need root, ip and unshare")
+    made = Hosts()
+    try:
+        if refused := made.set_up():
+            pytest.skip(f"the kernel refuses network namespaces: {refused}")
+        yield made
+    finally:
+        made.tear_down()
+
+
+def metrics_and_weights(folder):
+    metrics = [
+        {key: value for key, value in line.items() if key != "seconds"}
+        for line in command.read_metrics(folder / "metrics.jsonl")
+    ]
+    return metrics, (folder / "w.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("pp", "dp"), [(2, 1), (1, 2)], ids=["two stages", "two replicas"])
+def test_two_hosts_give_the_numbers_of_one(tmp_path, hosts, pp, dp):
+    results = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        outputs = ("--metrics", folder / "metrics.jsonl", "--save", folder / "w.safetensors")
+        arguments = train_arguments(*outputs, steps=4, pp=pp, dp=dp)
+        if name == "one":
+            command.run(*arguments)
+        else:
+            hosts.run(folder, *arguments)
+        results.append(metrics_and_weights(folder))
+    assert results[0] == results[1]
+
+
+def test_transfers_go_by_the_interface_to_rank_0_or_by_the_one_chosen(tmp_path, hosts):
+    arguments = train_arguments(steps=4, dp=1)
+    before = hosts.sent_bytes("b", "eth1")
+    (tmp_path / "default").mkdir()
+    hosts.run(tmp_path / "default", *arguments)
+    assert hosts.sent_bytes("b", "eth1") - before < 4096
+    before = [hosts.sent_bytes(host, "eth1") for host in "ab"]
+    (tmp_path / "chosen").mkdir()
+    hosts.run(tmp_path / "chosen", *arguments, "--interface", "eth1")
+    # At least the activations of 4 steps of 16 samples in one direction, their gradients in the other.
+    for host, sent in zip("ab", before, strict=True):
+        assert hosts.sent_bytes(host, "eth1") - sent > 16 * 4 * 1024
+
+
+@pytest.mark.parametrize("state", ["down", "without an address"])
+def test_an_interface_of_no_use_is_one_sentence(tmp_path, hosts, state):
+    hosts.ip("b", "link", "set", "eth1", "down")
+    if state != "down":
+        hosts.ip("b", "address", "flush", "dev", "eth1")
+        hosts.ip("b", "link", "set", "eth1", "addrgenmode", "none")
+        hosts.ip("b", "link", "set", "eth1", "up")
+    with hosts.rank(tmp_path, "b", 1, *train_arguments(dp=1), "--interface", "eth1") as run:
+        assert run.wait() == 2
+        what = "is down" if state == "down" else "has no address"
+        assert run.err == f"trireme-worker: --interface: interface eth1 of this host {what}\n"
+
+
+@pytest.mark.parametrize("what", ["link down", "host gone"])
+def test_a_host_that_cannot_be_reached_ends_the_run_and_is_named(tmp_path, hosts, what):
+    metrics = tmp_path / "metrics.jsonl"
+    arguments = train_arguments("--metrics", metrics, "--silence-timeout", SILENCE_S, dp=1)
+    with hosts.rank(tmp_path, "a", 0, *arguments) as first, hosts.rank(tmp_path, "b", 1, *arguments) as second:
+        wait_until(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 2, "steps")
+        hosts.ip("b", "link", "set", "eth0", "down")
+        if what == "host gone":
+            second.process.kill()
+        start = time.monotonic()
+        assert first.wait() == 1
+        # Silence, and what the hub waits for answers.
+        assert time.monotonic() - start < 3 * (SILENCE_S + 2)
+        said = first.err.splitlines()
+        assert said[0] == f"{rank_name(1)} on b was lost: silent for {SILENCE_S} s"
+        assert said[1].startswith(f"{rank_name(0)} on a was in ")
+        if what == "link down":
+            assert second.wait() == 1
+            end = f" when {rank_name(0)} at 10.77.0.1 was silent for {SILENCE_S} s"
+            assert second.err.startswith(f"{rank_name(1)} on b was in ")
+            assert second.err.endswith(f"{end}\n")

@@ -51,7 +51,6 @@ class LinearBackward : public torch::autograd::Node {
     const at::Tensor& gradient = gradients[0];
     if (!gradient.defined()) return variable_list(1);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const at::Tensor& weight = weight_.value();
     const at::Tensor rows = gradient.reshape({-1, gradient.size(-1)});
     if (weight_.is_trained()) {
       const at::Tensor x = x_.unpack();
@@ -59,6 +58,7 @@ class LinearBackward : public torch::autograd::Node {
     }
     if (bias_.is_trained()) bias_.gradient().add_(rows.sum(0));
     if (!task_should_compute_output(0)) return variable_list(1);
+    const at::Tensor& weight = weight_.value();  // nothing else needs it as it was
     std::vector<int64_t> sizes = gradient.sizes().vec();
     sizes.back() = weight.size(1);
     return {at::mm(rows, weight).view(sizes)};

@@ -30,13 +30,14 @@ def split_batch(
     model: str, forward: Callable[..., Any], batch: list[Any] | Mapping[str, Any], loss: LossFunction
 ) -> SplitBatch:
     """`model` names the model in messages; `loss` is a function, a name or None."""
+    has_no_targets = loss is None or (callable(loss) and _arity(loss) == (1, 1))
     if isinstance(batch, Mapping):
-        if loss is None:
+        if has_no_targets:
             return SplitBatch(kwargs=dict(batch))
         return (
             _split_named_dict(model, batch, loss) if isinstance(loss, str) else _split_dict(model, forward, batch, loss)
         )
-    if loss is None:
+    if has_no_targets:
         count = 0
     elif isinstance(loss, str):
         count = _num_labels(model, batch, loss)

@@ -40,6 +40,7 @@ from torch.utils import _pytree as pytree
 import trireme
 from trireme.batch import identifier, split_batch
 from trireme.empty import traceable
+from trireme.own_backward import is_differentiated, recorded_own_calls
 
 FORMAT_VERSION = 1
 IGNORE_INDEX = -100
@@ -65,7 +66,8 @@ def export(
     - a callable `(output, *targets)` that returns the mean loss or `(mean loss, items)`. Of a tuple, the last entries
       are targets: as many as the callable has parameters after the first. Parameters with defaults and `*targets` take
       what the model's `forward` has no place for, at least one. Of a dict, the keys that the callable names, and those
-      that `forward` does not accept, are targets; a key that both name goes to both, `labels` to the loss alone.
+      that `forward` does not accept, are targets; a key that both name goes to both, `labels` to the loss alone. One
+      that takes the output alone has no targets.
       Without a count, items is the batch size. Torch's own cross entropy and negative log likelihood (modules,
       functions and partials of them) count the targets that are not ignored, or sum their weights.
     - `"causal-lm"`: next-token cross entropy of `output.logits`. The labels are the inputs (those that
@@ -415,10 +417,11 @@ def _trace(
 ) -> tuple[ExportedProgram, set[str]]:
     """The program, and the names of the parameters that the eager loss reaches."""
     reached: set[str] = set()
+    own: list[Any] = []  # autograd functions on the way to the loss
 
     def step(*flat: torch.Tensor) -> tuple[torch.Tensor, Any]:
         value, items = _step(model, call, loss, flat)
-        reached.update(_reached_parameters(model, value))
+        reached.update(_reached_parameters(model, value, own))
         return value, items
 
     with (
@@ -426,6 +429,7 @@ def _trace(
         _without_cache_and_mask(model, call),
         _replaced_forward(model, call.names, step),
         _recorded_guards(model) as guards,
+        recorded_own_calls() as own_calls,
         torch.enable_grad(),
         warnings.catch_warnings(),
     ):
@@ -440,6 +444,12 @@ def _trace(
             if not is_torch and not type(error).__module__.startswith("torch."):
                 raise  # ours, or of the user's own code
             raise ValueError(_failure(model, error, frames)) from error
+    bad = next((c[0].__name__ for c in own_calls if c[0] in own and not is_differentiated(c)), None)
+    if bad is not None:
+        raise ValueError(
+            f"{_name(model)} uses the autograd function {bad}, whose own backward, which is not the derivative of its "
+            "forward, an archive does not hold; write it with plain operators and detach()"
+        )
     return program, reached
 
 
@@ -561,8 +571,8 @@ def _check_symbolic(
                 )
 
 
-def _reached_parameters(model: nn.Module, loss: torch.Tensor) -> set[str]:
-    """Walks the autograd graph that tracing built; refuses backwards that an archive cannot hold."""
+def _reached_parameters(model: nn.Module, loss: torch.Tensor, own: list[Any]) -> set[str]:
+    """Walks the autograd graph that tracing built; adds to `own` the functions that bring their own backward."""
     names: dict[int, str] = {id(p): n for n, p in model.named_parameters()}
     reached: set[str] = set()
     seen: set[Any] = set()
@@ -575,7 +585,10 @@ def _reached_parameters(model: nn.Module, loss: torch.Tensor) -> set[str]:
         # An operator of torch.library is one node of the archive, and whoever registers it brings its backward.
         is_registered = type(node).__name__.startswith("GeneratedBackwardFor_")
         if isinstance(node, torch.autograd.function.BackwardCFunction) and not is_registered:
-            raise ValueError(_own_backward(model, node))
+            function = getattr(type(node), "_forward_cls", None)
+            if function is None or function.__name__ == "CheckpointFunction":
+                raise ValueError(_reentrant(model, node))
+            own.append(function)
         variable = getattr(node, "variable", None)
         if variable is not None and id(variable) in names:
             reached.add(names[id(variable)])
@@ -583,13 +596,7 @@ def _reached_parameters(model: nn.Module, loss: torch.Tensor) -> set[str]:
     return reached
 
 
-def _own_backward(model: nn.Module, node: Any) -> str:
-    function = type(node).__name__.removesuffix("Backward")
-    if function != "CheckpointFunction":
-        return (
-            f"{_name(model)} uses the autograd function {function}, whose own backward an archive does not hold; write "
-            "it with plain operators and detach()"
-        )
+def _reentrant(model: nn.Module, node: Any) -> str:
     run: Any = getattr(node, "run_function", None)
     involved = [run, getattr(run, "__self__", None)]  # the module, a method of it, or a partial of either
     if isinstance(run, functools.partial):

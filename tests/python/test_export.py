@@ -662,9 +662,20 @@ def test_own_backward(tmp_path):
             return Straight.apply(super().forward(x))
 
     assert refusal(tmp_path, Quantised(), (torch.randn(3, 4), tokens(3) % 3), loss=F.cross_entropy) == (
-        "Quantised uses the autograd function Straight, whose own backward an archive does not hold; write it with plain "
-        "operators and detach()"
+        "Quantised uses the autograd function Straight, whose own backward, which is not the derivative of its forward, an "
+        "archive does not hold; write it with plain operators and detach()"
     )
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_a_loss_of_the_output_alone_has_no_targets(tmp_path, as_dict):
+    def spread(output):
+        return output.square().mean()
+
+    x = torch.randn(3, 4)
+    trireme.export(Net(), {"x": x} if as_dict else x, tmp_path / "a.pt2", loss=spread)
+    manifest = Archive(tmp_path / "a.pt2").manifest
+    assert (manifest["loss"].split(".")[-1], manifest["inputs"]) == ("spread", [{"name": "x", "role": "input"}])
 
 
 class Sized(nn.Module):

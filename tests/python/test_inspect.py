@@ -45,3 +45,22 @@ def test_a_model_of_one_module_is_shown_as_its_operators(tmp_path):
     table = command.run("inspect", tmp_path / "a.pt2").stdout.partition("chain of blocks\n")[2].splitlines()
     assert len(table) == len(blocks)
     assert all(line.split()[1] in ("inner", "(no") for line in table)
+
+
+class Strange(nn.Module):
+    """Calls two operators that no rule is written for."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(4))
+
+    def forward(self, x):
+        return torch.linalg.matrix_exp(torch.linalg.matrix_exp(self.weight)).sinc().sum() * x.mean()
+
+
+def test_operators_without_a_rule_are_listed(tmp_path):
+    trireme.export(Strange(), torch.ones(3, 4), tmp_path / "a.pt2")
+    lines = command.run("inspect", tmp_path / "a.pt2").stdout.splitlines()
+    assert "operators without a rule: linalg_matrix_exp x2, sinc x1; flops counted as bytes moved" in lines
+    trireme.export(Small(), torch.randn(3, 8), tmp_path / "b.pt2")
+    assert "without a rule" not in command.run("inspect", tmp_path / "b.pt2").stdout

@@ -120,7 +120,11 @@ PLANTED = [
     ("README.md", "a \u2192 b\n", "1: U+2192 is not ASCII"),
     ("docs/a.md", f"{MARK} write this\n", f"1: a {MARK} names its issue, as {MARK}(#12)"),
     ("scripts/a", "cd /ho" + "me/somebody/trireme\n", "1: the path of one machine"),
-    ("python/trireme/a.py", "import torch\n", "1: torch is imported at module level in capture.py and empty.py only"),
+    (
+        "python/trireme/a.py",
+        "import torch\n",
+        "1: torch is imported at module level in capture.py, empty.py and own_backward.py only",
+    ),
 ]
 
 
@@ -139,8 +143,8 @@ def test_a_long_file_is_a_warning(tree):
 
 def test_the_python_package_stays_small(tree):
     for name in ("a", "b", "c"):
-        (tree / f"python/trireme/{name}.py").write_text("a = 1\n" * 400)
-    message = "python/trireme:1201: 1201 lines in all, at most 1100"
+        (tree / f"python/trireme/{name}.py").write_text("a = 1\n" * 417)
+    message = "python/trireme:1252: 1252 lines in all, at most 1250"
     assert lint(tree) == (1, [message, "lint: 1 errors, 0 warnings"])
 
 

@@ -241,6 +241,17 @@ void write_draws(const Graph& graph, const Findings& findings, std::string& text
   for (const auto& [line, count] : lines) text += fmt::format("  {:>5} x {}\n", count, line);
 }
 
+// Empty where each operator has a rule.
+std::string unruled_text(const Findings& findings) {
+  std::vector<std::string> unruled;
+  for (const auto& [op, count] : findings.ops) {
+    if (!count.has_rule) unruled.push_back(fmt::format("{} x{}", base_name(op), count.calls));
+  }
+  if (unruled.empty()) return "";
+  return fmt::format("operators without a rule: {}; flops counted as bytes moved\n",
+                     fmt::join(unruled, ", "));
+}
+
 std::string to_table(const Archive& archive, const Findings& findings) {
   const Graph& graph = archive.graph();
   std::string text = fmt::format("{}: {} nodes, written by torch {}\n", archive.path(),
@@ -253,7 +264,7 @@ std::string to_table(const Archive& archive, const Findings& findings) {
   write_inputs(archive, text);
   text += "\noperators by kind\n ";
   for (const auto& [kind, calls] : findings.kinds) text += fmt::format(" {} {}", kind, calls);
-  text += "\n\noperators\n";
+  text += "\n" + unruled_text(findings) + "\noperators\n";
   std::vector<std::pair<std::string, OpCount>> ops(findings.ops.begin(), findings.ops.end());
   std::stable_sort(ops.begin(), ops.end(),
                    [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });

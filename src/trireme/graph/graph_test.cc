@@ -131,6 +131,37 @@ TEST(OpRules, FlopsOfALinearLayerAreTwoAMultiplyAdd) {
   EXPECT_EQ(value_bytes(graph, results(graph.nodes[0])[0], symbols).value(), 5 * 4 * 4);
 }
 
+TEST(OpRules, FlopsOfOperatorsWhoseWeightsAreLaidOutInTheirOwnWay) {
+  const auto flops = [](const std::string& inputs, const std::string& call) {
+    const Graph graph = parse_graph(inputs + "%a = " + call +
+                                    "\n%loss = aten.sum.default(self=%a) -> f32[]\nreturn %loss\n")
+                            .value();
+    return node_flops(graph, graph.nodes[0], {}).value();
+  };
+  // Each of the 2 x 3 x 5 x 5 inputs meets 4 outputs x 2 x 2.
+  EXPECT_EQ(flops("input %x \"x\" f32[2,3,5,5]\nparameter %w \"w\" f32[3,4,2,2] grad\n",
+                  "aten.conv_transpose2d.input(input=%x, weight=%w) -> f32[2,4,6,6]"),
+            2.0 * (2 * 3 * 5 * 5) * (4 * 2 * 2));
+  EXPECT_EQ(flops("input %x \"x\" f32[7,3]\ninput %h \"h\" f32[7,4]\n"
+                  "parameter %i \"i\" f32[12,3] grad\nparameter %o \"o\" f32[12,4] grad\n",
+                  "aten.gru_cell.default(input=%x, hx=%h, w_ih=%i, w_hh=%o) -> f32[7,4]"),
+            2.0 * 7 * 12 * (3 + 4));
+  EXPECT_EQ(flops("input %x \"x\" f32[7,3]\ninput %y \"y\" f32[7,4]\n"
+                  "parameter %w \"w\" f32[5,3,4] grad\n",
+                  "aten.bilinear.default(input1=%x, input2=%y, weight=%w) -> f32[7,5]"),
+            2.0 * 7 * 5 * 3 * 4);
+}
+
+TEST(OpRules, FlopsOfAnOperatorWithoutARuleAreTheBytesItMoves) {
+  const Graph graph = parse_graph(
+                          "input %x \"x\" f64[s0,3]\n"
+                          "%a = own.strange.default(self=%x) -> f32[s0]\n"
+                          "%loss = aten.sum.default(self=%a) -> f32[]\n"
+                          "return %loss\n")
+                          .value();
+  EXPECT_EQ(node_flops(graph, graph.nodes[0], {{"s0", 5}}).value(), 5 * 3 * 8 + 5 * 4);
+}
+
 TEST(OpRules, NamesAreUnique) {
   std::set<std::string_view> names;
   for (const OpRule& rule : op_rules()) EXPECT_TRUE(names.insert(rule.name).second) << rule.name;

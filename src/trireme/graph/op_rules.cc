@@ -69,10 +69,26 @@ double grouped_mm_flops(const OpSizes& sizes) {
   const double inner = static_cast<double>(dim_from_end(input(sizes, "input"), 1));
   return 2 * inner * outputs_numel(sizes);
 }
+// Each row of the input meets every weight of its cell once.
+double cell_flops(const OpSizes& sizes) {
+  const Sizes& x = input(sizes, "input");
+  const double rows = x.size() < 2 ? 1.0 : static_cast<double>(x[0]);
+  return 2 * rows * (numel(input(sizes, "w_ih")) + numel(input(sizes, "w_hh")));
+}
+double bilinear_flops(const OpSizes& sizes) {
+  const double width = static_cast<double>(dim_from_end(input(sizes, "input1"), 1));
+  return 2 * numel(input(sizes, "weight")) * numel(input(sizes, "input1")) / std::max(width, 1.0);
+}
 double convolution_flops(const OpSizes& sizes) {
   const Sizes& weight = input(sizes, "weight");
   if (weight.empty() || sizes.outputs.empty()) return 0;
   return 2 * numel(sizes.outputs[0]) * numel(weight) / static_cast<double>(weight[0]);
+}
+// Its weight is [inputs, outputs of a group, ...]: an element of the input meets all but dim 0.
+double transposed_convolution_flops(const OpSizes& sizes) {
+  const Sizes& weight = input(sizes, "weight");
+  if (weight.empty() || weight[0] == 0) return 0;
+  return 2 * numel(input(sizes, "input")) * numel(weight) / static_cast<double>(weight[0]);
 }
 // Two batched products: queries with keys, probabilities with values. Causal masks are counted in
 // full, as the field does for model flops.
@@ -116,9 +132,20 @@ constexpr std::array kRules = {
     OpRule{"conv2d", OpKind::kConvolution, kFresh, convolution_flops},
     OpRule{"conv3d", OpKind::kConvolution, kFresh, convolution_flops},
     OpRule{"convolution", OpKind::kConvolution, kFresh, convolution_flops},
-    OpRule{"conv_transpose2d", OpKind::kConvolution, kFresh, convolution_flops},
+    OpRule{"conv_transpose1d", OpKind::kConvolution, kFresh, transposed_convolution_flops},
+    OpRule{"conv_transpose2d", OpKind::kConvolution, kFresh, transposed_convolution_flops},
+    OpRule{"conv_transpose3d", OpKind::kConvolution, kFresh, transposed_convolution_flops},
     OpRule{"lstm", OpKind::kMatmul, kFresh, recurrent_flops},
     OpRule{"gru", OpKind::kMatmul, kFresh, recurrent_flops},
+    OpRule{"rnn_tanh", OpKind::kMatmul, kFresh, recurrent_flops},
+    OpRule{"rnn_relu", OpKind::kMatmul, kFresh, recurrent_flops},
+    OpRule{"lstm_cell", OpKind::kMatmul, kFresh, cell_flops},
+    OpRule{"gru_cell", OpKind::kMatmul, kFresh, cell_flops},
+    OpRule{"rnn_tanh_cell", OpKind::kMatmul, kFresh, cell_flops},
+    OpRule{"rnn_relu_cell", OpKind::kMatmul, kFresh, cell_flops},
+    OpRule{"bilinear", OpKind::kMatmul, kFresh, bilinear_flops},
+    OpRule{"dot", OpKind::kMatmul, kFresh, matmul_flops},
+    OpRule{"outer", OpKind::kMatmul, kFresh, one_an_output},
     OpRule{"scaled_dot_product_attention", OpKind::kAttention, kFresh, attention_flops},
     // Normalizations.
     OpRule{"layer_norm", OpKind::kNormalization, kFresh, eight_an_output},
@@ -129,6 +156,8 @@ constexpr std::array kRules = {
     OpRule{"softmax", OpKind::kNormalization, kFresh, ten_an_output},
     OpRule{"_softmax", OpKind::kNormalization, kFresh, ten_an_output},
     OpRule{"log_softmax", OpKind::kNormalization, kFresh, ten_an_output},
+    OpRule{"_weight_norm", OpKind::kNormalization, kFresh, eight_an_output},
+    OpRule{"cosine_similarity", OpKind::kNormalization, kFresh, eight_an_output},
     // Losses.
     OpRule{"cross_entropy_loss", OpKind::kLoss, kFresh, one_an_input},
     OpRule{"nll_loss_nd", OpKind::kLoss, kFresh, one_an_input},
@@ -140,6 +169,14 @@ constexpr std::array kRules = {
     OpRule{"binary_cross_entropy", OpKind::kLoss, kFresh, one_an_input},
     OpRule{"binary_cross_entropy_with_logits", OpKind::kLoss, kFresh, one_an_input},
     OpRule{"kl_div", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"ctc_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"cosine_embedding_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"triplet_margin_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"margin_ranking_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"hinge_embedding_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"multi_margin_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"soft_margin_loss", OpKind::kLoss, kFresh, one_an_input},
+    OpRule{"poisson_nll_loss", OpKind::kLoss, kFresh, one_an_input},
     // Element by element.
     OpRule{"add", OpKind::kElementwise, kFresh, one_an_output},
     OpRule{"sub", OpKind::kElementwise, kFresh, one_an_output},
@@ -163,7 +200,35 @@ constexpr std::array kRules = {
     OpRule{"reciprocal", OpKind::kElementwise, kFresh, one_an_output},
     OpRule{"lerp", OpKind::kElementwise, kFresh, one_an_output},
     OpRule{"addcmul", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"addcdiv", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"clamp_max", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"prelu", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"threshold", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"floor", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"ceil", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"round", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"trunc", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"frac", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"fmod", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"nan_to_num", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"hardshrink", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"softshrink", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"logical_xor", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"copy", OpKind::kElementwise, kFresh, one_an_output},
+    OpRule{"fill", OpKind::kElementwise, kFresh, one_an_output},
     OpRule{"gelu", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"glu", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"selu", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"celu", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"log2", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"log10", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"exp2", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"expm1", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"tan", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"atan", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"atan2", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"logaddexp", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"erfinv", OpKind::kElementwise, kFresh, ten_an_output},
     OpRule{"silu", OpKind::kElementwise, kFresh, ten_an_output},
     OpRule{"mish", OpKind::kElementwise, kFresh, ten_an_output},
     OpRule{"elu", OpKind::kElementwise, kFresh, ten_an_output},
@@ -219,6 +284,15 @@ constexpr std::array kRules = {
     OpRule{"any", OpKind::kReduction, kFresh, one_an_input},
     OpRule{"all", OpKind::kReduction, kFresh, one_an_input},
     OpRule{"cumsum", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"cumprod", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"prod", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"logcumsumexp", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"avg_pool1d", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"avg_pool3d", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"max_pool1d", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"max_pool3d", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"adaptive_avg_pool3d", OpKind::kReduction, kFresh, one_an_input},
+    OpRule{"adaptive_max_pool2d", OpKind::kReduction, kFresh, one_an_input},
     OpRule{"logsumexp", OpKind::kReduction, kFresh, ten_an_output},
     OpRule{"histc", OpKind::kReduction, kFresh, one_an_input},
     OpRule{"bincount", OpKind::kReduction, kFresh, one_an_input},
@@ -236,6 +310,15 @@ constexpr std::array kRules = {
     OpRule{"gather", OpKind::kIndexing, kFresh, no_flops},
     OpRule{"scatter", OpKind::kIndexing, kFresh, no_flops},
     OpRule{"scatter_add", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"scatter_reduce", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"index_copy", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"index_fill", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"masked_scatter", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"slice_scatter", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"select_scatter", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"take_along_dim", OpKind::kIndexing, kFresh, no_flops},
+    OpRule{"searchsorted", OpKind::kIndexing, kFresh, one_an_output},
+    OpRule{"grid_sampler", OpKind::kIndexing, kFresh, one_an_output},
     OpRule{"topk", OpKind::kIndexing, kFresh, one_an_input},
     OpRule{"sort", OpKind::kIndexing, kFresh, one_an_input},
     OpRule{"argsort", OpKind::kIndexing, kFresh, one_an_input},
@@ -252,6 +335,12 @@ constexpr std::array kRules = {
     OpRule{"unflatten", OpKind::kShape, kView, no_flops},
     OpRule{"transpose", OpKind::kShape, kView, no_flops},
     OpRule{"t", OpKind::kShape, kView, no_flops},
+    OpRule{"numpy_T", OpKind::kShape, kView, no_flops},
+    OpRule{"mT", OpKind::kShape, kView, no_flops},
+    OpRule{"swapaxes", OpKind::kShape, kView, no_flops},
+    OpRule{"swapdims", OpKind::kShape, kView, no_flops},
+    OpRule{"moveaxis", OpKind::kShape, kView, no_flops},
+    OpRule{"ravel", OpKind::kShape, kView, no_flops},
     OpRule{"permute", OpKind::kShape, kView, no_flops},
     OpRule{"movedim", OpKind::kShape, kView, no_flops},
     OpRule{"unsqueeze", OpKind::kShape, kView, no_flops},
@@ -286,6 +375,16 @@ constexpr std::array kRules = {
     OpRule{"diff", OpKind::kElementwise, kFresh, one_an_output},
     OpRule{"upsample_nearest2d", OpKind::kShape, kFresh, no_flops},
     OpRule{"pixel_shuffle", OpKind::kShape, kFresh, no_flops},
+    OpRule{"pixel_unshuffle", OpKind::kShape, kFresh, no_flops},
+    OpRule{"im2col", OpKind::kShape, kFresh, no_flops},
+    OpRule{"col2im", OpKind::kShape, kFresh, no_flops},
+    OpRule{"tile", OpKind::kShape, kFresh, no_flops},
+    OpRule{"upsample_nearest1d", OpKind::kShape, kFresh, no_flops},
+    OpRule{"upsample_nearest3d", OpKind::kShape, kFresh, no_flops},
+    OpRule{"upsample_linear1d", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"upsample_bilinear2d", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"upsample_bicubic2d", OpKind::kElementwise, kFresh, ten_an_output},
+    OpRule{"upsample_trilinear3d", OpKind::kElementwise, kFresh, ten_an_output},
     // New tensors.
     OpRule{"arange", OpKind::kCreation, kFresh, no_flops},
     OpRule{"linspace", OpKind::kCreation, kFresh, no_flops},
@@ -303,6 +402,8 @@ constexpr std::array kRules = {
     OpRule{"new_empty", OpKind::kCreation, kFresh, no_flops},
     OpRule{"scalar_tensor", OpKind::kCreation, kFresh, no_flops},
     OpRule{"eye", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"tril_indices", OpKind::kCreation, kFresh, no_flops},
+    OpRule{"triu_indices", OpKind::kCreation, kFresh, no_flops},
     OpRule{"item", OpKind::kOther, kFresh, no_flops},
     // Random numbers (draws.h).
     OpRule{"rand", OpKind::kRandom, kFresh, one_an_output},
@@ -426,7 +527,24 @@ Result<int64_t> value_bytes(const Graph& graph, ValueId id, const SymbolValues& 
   return bytes;
 }
 
+namespace {
+
+Result<double> bytes_moved(const Graph& graph, const Node& node, const SymbolValues& symbols) {
+  double sum = 0;
+  for (const std::vector<ValueId>& values : {operands(node), results(node)}) {
+    for (const ValueId id : values) {
+      TRIREME_TRY(const int64_t bytes, value_bytes(graph, id, symbols));
+      sum += static_cast<double>(bytes);
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
 Result<double> node_flops(const Graph& graph, const Node& node, const SymbolValues& symbols) {
+  const OpRule* rule = find_op_rule(node.op);
+  if (rule == nullptr) return bytes_moved(graph, node, symbols);
   OpSizes sizes;
   const auto add_input = [&](const std::string& name, ValueId id) -> Status {
     TRIREME_TRY(std::vector<int64_t> concrete,
@@ -449,8 +567,6 @@ Result<double> node_flops(const Graph& graph, const Node& node, const SymbolValu
                 concrete_sizes(graph.values[id.value].type.sizes, symbols));
     sizes.outputs.push_back(std::move(concrete));
   }
-  const OpRule* rule = find_op_rule(node.op);
-  if (rule == nullptr) return inputs_numel(sizes) + outputs_numel(sizes);
   return rule->flops(sizes);
 }
 

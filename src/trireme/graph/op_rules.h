@@ -2,7 +2,7 @@
 // results share memory with, and what it changes. One row an operator (all its overloads).
 //
 // An operator without a row runs as well: its results are assumed to share memory with every tensor
-// it reads, and its flops are counted as one per element that it reads or writes.
+// it reads, and its flops are counted as the bytes that it reads and writes.
 #pragma once
 
 #include <cstdint>

@@ -102,6 +102,13 @@ def test_a_library_that_does_not_serve_is_refused(own_model, library, sentence):
     assert sentence.format(path=path) in said
 
 
+def test_two_libraries_of_one_name_space_are_refused(own_model):
+    libraries = ["--operator-library", SWISH, "--operator-library", LIBRARIES / "other_swish.so"]
+    said = refusal(own_model(Layers), *libraries, code=1)
+    assert "an --operator-library cannot be loaded: Only a single TORCH_LIBRARY can be used to register" in said
+    assert "frame #" not in said
+
+
 def test_a_write_that_the_name_does_not_tell_is_refused(own_model):
     said = refusal(own_model(Counted), "--operator-library", SWISH, code=1)
     assert (

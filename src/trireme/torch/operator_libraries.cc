@@ -1,8 +1,10 @@
 #include "trireme/torch/operator_libraries.h"
 
+#include <exception>
 #include <filesystem>
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,13 +17,28 @@
 namespace trireme {
 namespace {
 
+// What a registration throws cannot pass the system's loader and ends the process, which would
+// print a stack trace.
+[[noreturn]] void leave_with_a_sentence() {
+  const Status why = guard([] {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  });
+  const std::string text = fmt::format("an --operator-library cannot be loaded: {}\n",
+                                       why.ok() ? "no reason given" : why.error().message);
+  static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
+  _exit(1);
+}
+
 Status load(const std::string& path) {
   std::error_code error;
   // dlopen would look for a bare name in the system's folders.
   const std::string absolute = std::filesystem::absolute(path, error).string();
   return guard([&]() -> Status {
     // Its operators stay registered as long as the process lives.
-    if (::dlopen(absolute.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return Status();
+    const std::terminate_handler before = std::set_terminate(leave_with_a_sentence);
+    void* const library = ::dlopen(absolute.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    std::set_terminate(before);
+    if (library != nullptr) return Status();
     const char* why = ::dlerror();
     return Error{fmt::format("it cannot be loaded: {}", why == nullptr ? "no reason given" : why)};
   });

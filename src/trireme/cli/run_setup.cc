@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/cli/size_bounds.h"
 #include "trireme/cli/weights.h"
 #include "trireme/data/model_inputs.h"
 #include "trireme/graph/draws.h"
@@ -117,6 +118,18 @@ Status check_threads(const RunRequest& request) {
                   request.threads, kMostPerCore * num_cores, kMostPerCore, num_cores)};
 }
 
+// The micro-batches of a whole batch, and of the shorter one at the end of the data.
+Status check_step_sizes(const RunSetup& setup, int64_t num_samples, LastBatch last_batch) {
+  const RunRequest& request = setup.request;
+  const int64_t rest = last_batch == LastBatch::kDropped ? 0 : num_samples % request.batch;
+  for (const int64_t samples : {std::min(request.batch, num_samples), rest}) {
+    if (samples == 0) continue;
+    TRIREME_TRY(
+        check_micro_batch_sizes(setup.graph, samples, setup.plan.dp, setup.plan.micro_batches));
+  }
+  return Status();
+}
+
 Status prepare_data(RunSetup& setup) {
   const RunRequest& request = setup.request;
   TRIREME_TRY(std::vector<InputSpec> specs, input_specs(setup.graph));
@@ -124,6 +137,10 @@ Status prepare_data(RunSetup& setup) {
     Result<std::unique_ptr<Dataset>> data = open_dataset(spec, specs, request.seq_len);
     if (!data.ok()) return data.error();
     TRIREME_TRY(SymbolValues symbols, bind_symbols(setup.graph, *data.value()));
+    TRIREME_TRY(check_row_sizes(setup.graph, symbols));
+    TRIREME_TRY(check_step_sizes(
+        setup, data.value()->num_samples(),
+        request.drops_last && &spec == &request.data ? LastBatch::kDropped : LastBatch::kKept));
     return data;
   };
   TRIREME_TRY(setup.data, open(request.data));

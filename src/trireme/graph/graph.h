@@ -15,6 +15,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -113,6 +115,13 @@ struct GraphInput {
   bool operator==(const GraphInput&) const = default;
 };
 
+// Both ends are allowed.
+struct SizeBounds {
+  int64_t least = 0;
+  int64_t most = std::numeric_limits<int64_t>::max();
+  bool operator==(const SizeBounds&) const = default;
+};
+
 struct Graph {
   std::vector<Value> values;
   std::vector<GraphInput> inputs;
@@ -123,6 +132,8 @@ struct Graph {
   std::variant<std::monostate, ValueId, SymExpr> items;
   // Example values of the symbols, from the export.
   SymbolValues symbol_hints;
+  // The sizes for which the model was traced, by symbol, where they are bounded.
+  std::map<std::string, SizeBounds> size_bounds;
   bool operator==(const Graph&) const = default;
 };
 

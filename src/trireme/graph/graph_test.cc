@@ -12,6 +12,9 @@ namespace trireme {
 namespace {
 
 constexpr std::string_view kText = R"(hint s0 = 3
+bounds s0 = 3..64
+bounds s1 = 0..32
+bounds s2 = 4..
 parameter %w "fc.weight" "head.weight" f32[4,8] grad
 buffer %mean "bn.running_mean" f32[4]
 constant %c "lifted" i64[] transient

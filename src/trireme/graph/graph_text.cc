@@ -165,6 +165,7 @@ class GraphParser {
     }
     if (cursor.take("region ")) return parse_region(cursor);
     if (cursor.take("hint ")) return parse_hint(cursor);
+    if (cursor.take("bounds ")) return parse_bounds(cursor);
     if (cursor.take("return ")) return parse_return(cursor);
     return parse_node(cursor);
   }
@@ -260,6 +261,20 @@ class GraphParser {
     TRIREME_TRY(cursor.expect("="));
     TRIREME_TRY(SymExpr value, parse_sym_expr(cursor.take_until(" ")));
     graph_.symbol_hints[symbol] = value.integer;
+    return Status();
+  }
+
+  Status parse_bounds(Cursor& cursor) {
+    const std::string symbol(cursor.take_until(" ="));
+    TRIREME_TRY(cursor.expect("="));
+    TRIREME_TRY(SymExpr least, parse_sym_expr(cursor.take_until(" .")));
+    TRIREME_TRY(cursor.expect(".."));
+    SizeBounds bounds{.least = least.integer};
+    if (const std::string_view end = cursor.take_until(" "); !end.empty()) {
+      TRIREME_TRY(SymExpr most, parse_sym_expr(end));
+      bounds.most = most.integer;
+    }
+    graph_.size_bounds[symbol] = bounds;
     return Status();
   }
 
@@ -434,6 +449,10 @@ std::string to_text(const Graph& graph) {
   std::string text;
   for (const auto& [symbol, value] : graph.symbol_hints) {
     text += fmt::format("hint {} = {}\n", symbol, value);
+  }
+  for (const auto& [symbol, bounds] : graph.size_bounds) {
+    text += fmt::format("bounds {} = {}..{}\n", symbol, bounds.least,
+                        bounds.most == SizeBounds().most ? "" : fmt::format("{}", bounds.most));
   }
   for (const GraphInput& input : graph.inputs) text += input_to_text(graph, input) + "\n";
   for (size_t i = 1; i < graph.regions.size(); ++i) {

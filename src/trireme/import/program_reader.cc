@@ -52,6 +52,7 @@ class ProgramReader {
       read_node(node, root_scope_, RegionId(0), 0);
     }
     read_outputs(module);
+    read_size_bounds();
     Program program{.graph = std::move(graph_), .torch_version = {}};
     if (program_.contains("torch_version")) program.torch_version = program_.at("torch_version");
     return program;
@@ -409,6 +410,23 @@ class ProgramReader {
         if (size.is_symbol()) bound_symbols_.insert(size.name);
       }
       graph_.inputs.push_back(std::move(input));
+    }
+  }
+
+  // torch.export never traces the sizes 0 and 1 of a dim that may have others, and so writes that
+  // the least is 2 where one sample runs as well.
+  void read_size_bounds() {
+    constexpr int64_t kLeastThatCounts = 3;
+    if (!program_.contains("range_constraints")) return;
+    for (const auto& [symbol, range] : object_at(program_, "range_constraints").items()) {
+      SizeBounds bounds;
+      const Json& least = range.at("min_val");
+      const Json& most = range.at("max_val");
+      if (!least.is_null() && integer_of(least) >= kLeastThatCounts) {
+        bounds.least = integer_of(least);
+      }
+      if (!most.is_null()) bounds.most = integer_of(most);
+      if (bounds != SizeBounds()) graph_.size_bounds[identifier_of(symbol)] = bounds;
     }
   }
 

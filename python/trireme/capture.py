@@ -41,6 +41,7 @@ import trireme
 from trireme.batch import identifier, split_batch
 from trireme.empty import traceable
 from trireme.own_backward import is_differentiated, recorded_own_calls
+from trireme.samples import BATCH, Layout, dim_name, layouts
 
 FORMAT_VERSION = 1
 IGNORE_INDEX = -100
@@ -56,11 +57,14 @@ def export(
     *,
     loss: Loss = None,
     dynamic: Dynamic | None = None,
+    jagged: Mapping[str, str] | None = None,
+    train: bool = True,
 ) -> None:
     """Writes `model` and its loss to the archive `path`, atomically; the model is left as it was.
 
     `example_batch` is a tensor, a tuple `(inputs..., targets...)` or a dict of keyword inputs (targets among them) of
-    at least two samples. Dim 0 of every tensor is the batch. Entries that are not tensors are fixed in the archive.
+    at least two samples. Dim 0 of a tensor is the batch, unless `dynamic` or `jagged` says otherwise. Entries that are
+    not tensors are fixed in the archive.
 
     `loss` is one of
     - a callable `(output, *targets)` that returns the mean loss or `(mean loss, items)`. Of a tuple, the last entries
@@ -78,7 +82,13 @@ def export(
     Named losses ignore the label -100 and count the others as items.
 
     `dynamic` names further symbolic dims by input, `{"x": {1: "seq"}}`; one name is one size. Such a dim is at least
-    3; give a `torch.export.Dim` for other bounds.
+    3; give a `torch.export.Dim` for other bounds. The name "batch" moves the batch, `{"x": {1: "batch"}}`, and
+    `{0: None}` or a name for dim 0 says that the input has no batch: it is the same for all samples, as a scalar is.
+
+    `jagged` names inputs of varying length a sample and the inputs with their offsets, as `nn.EmbeddingBag` takes them:
+    `{"indices": "offsets"}`. The values of all samples are joined in dim 0.
+
+    `train=False` traces the model in eval mode, for `trireme train --eval-model` where evaluation runs other code.
 
     Raises ValueError where the archive could not train: no parameter is reached, the batch became static, ...
     """
@@ -87,11 +97,14 @@ def export(
     call = _describe(model, example_batch, loss)
     _check_batch(model, call)
     _check_modules(model)
-    shapes = _dynamic_shapes(model, call, dynamic or {})
+    tensors = dict(zip(call.names, call.tensors, strict=True))
+    call.layouts = layouts(_name(model), {n: tuple(t.shape) for n, t in tensors.items()}, dynamic or {}, jagged or {})
+    shapes = _dynamic_shapes(call, dynamic or {})
     with traceable(model):
-        program, reached = _trace(model, call, loss, shapes)
+        program, reached = _trace(model, call, loss, shapes, train)
     _check_symbolic(model, program, call, shapes)
-    _check_gradients(model, program, reached)
+    if train:
+        _check_gradients(model, program, reached)
     _strip(program)
     _save(program, Path(path), _manifest(model, program, call, loss))
 
@@ -110,6 +123,16 @@ class _Call:
     roles: list[str] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
     structure: Any = None
+    layouts: dict[str, Layout] = field(default_factory=dict)
+
+    def num_samples(self, flat: Sequence[torch.Tensor]) -> Any:
+        rows = [
+            (f.shape[v.batch_dim], v)
+            for f, v in zip(flat, self.layouts.values(), strict=True)
+            if v.batch_dim is not None
+        ]
+        size, layout = min(rows, key=lambda row: row[1].says_end)
+        return size - 1 if layout.says_end else size
 
     def arguments(self, flat: Sequence[torch.Tensor]) -> Any:
         return pytree.tree_map(lambda leaf: flat[leaf.index] if isinstance(leaf, _Slot) else leaf, self.structure)
@@ -279,7 +302,7 @@ def _step(model: nn.Module, call: _Call, loss: Loss, flat: Sequence[torch.Tensor
     else:
         value, items = _result(model, loss(output, *loss_args, **loss_kwargs), "the loss")
         items = _counted_items(loss, [*loss_args, *loss_kwargs.values()]) if items is None else items
-    return value, flat[0].shape[0] if items is None else items
+    return value, call.num_samples(flat) if items is None else items
 
 
 # --- Hugging Face ------------------------------------------------------------------------------------------------
@@ -402,9 +425,9 @@ def _replaced_forward(model: nn.Module, names: list[str], step: Callable[..., An
 
 
 @contextlib.contextmanager
-def _train_mode(model: nn.Module) -> Iterator[None]:
+def _mode(model: nn.Module, train: bool) -> Iterator[None]:
     modes = [(m, m.training) for m in model.modules()]
-    model.train()
+    model.train(train)
     try:
         yield
     finally:
@@ -413,7 +436,7 @@ def _train_mode(model: nn.Module) -> Iterator[None]:
 
 
 def _trace(
-    model: nn.Module, call: _Call, loss: Loss, shapes: tuple[dict[int, Any], ...]
+    model: nn.Module, call: _Call, loss: Loss, shapes: tuple[dict[int, Any], ...], train: bool
 ) -> tuple[ExportedProgram, set[str]]:
     """The program, and the names of the parameters that the eager loss reaches."""
     reached: set[str] = set()
@@ -425,7 +448,7 @@ def _trace(
         return value, items
 
     with (
-        _train_mode(model),
+        _mode(model, train),
         _without_cache_and_mask(model, call),
         _replaced_forward(model, call.names, step),
         _recorded_guards(model) as guards,
@@ -508,23 +531,6 @@ def _check_batch(model: nn.Module, call: _Call) -> None:
         raise ValueError(f"{_name(model)} has no parameters and nothing to train; export the module that owns them")
     if not call.tensors:
         raise ValueError(f"the example batch of {_name(model)} has no tensor; give tensors whose dim 0 is the batch")
-    for name, tensor in zip(call.names, call.tensors, strict=True):
-        if tensor.ndim == 0:
-            raise ValueError(
-                f"input {name} of {_name(model)} is a scalar and has no batch in dim 0; give one value for each sample"
-            )
-    sizes = [t.shape[0] for t in call.tensors]
-    if len(set(sizes)) > 1:
-        found = ", ".join(f"{n} has {s}" for n, s in zip(call.names, sizes, strict=True))
-        raise ValueError(
-            f"the inputs of {_name(model)} disagree on the batch in dim 0 ({found}); give the same number of samples "
-            "in each"
-        )
-    if sizes[0] < 2:
-        raise ValueError(
-            f"the example batch of {_name(model)} is of size {sizes[0]}, which torch.export makes static; give at "
-            "least 2 samples"
-        )
 
 
 def _check_modules(model: nn.Module) -> None:
@@ -537,23 +543,20 @@ def _check_modules(model: nn.Module) -> None:
             )
 
 
-def _dynamic_shapes(model: nn.Module, call: _Call, dynamic: Dynamic) -> tuple[dict[int, Any], ...]:
-    unknown = [n for n in dynamic if n not in call.names]
-    if unknown:
-        raise ValueError(
-            f'dynamic names "{unknown[0]}", which is no input of {_name(model)}; name one of {", ".join(call.names)}'
-        )
-    dims: dict[str, Any] = {"batch": Dim("batch")}
+def _dynamic_shapes(call: _Call, dynamic: Dynamic) -> tuple[dict[int, Any], ...]:
+    given = [dim for named in dynamic.values() for dim in named.values() if isinstance(dim, type(Dim("x")))]
+    dims: dict[str, Any] = {BATCH: Dim(BATCH)} | {dim.__name__: dim for dim in given}
     shapes = []
-    for name, tensor in zip(call.names, call.tensors, strict=True):
-        shape = {0: dims["batch"]}
+    for (name, layout), tensor in zip(call.layouts.items(), call.tensors, strict=True):
+        shape = {}
+        if layout.offsets is not None:
+            shape[0] = dims.setdefault(f"values_of_{layout.offsets}", Dim(f"values_of_{layout.offsets}"))
+        if layout.batch_dim is not None:
+            shape[layout.batch_dim] = dims[BATCH] + 1 if layout.says_end else dims[BATCH]
         for index, dim in dynamic.get(name, {}).items():
-            if not 0 < index < tensor.ndim:
-                raise ValueError(
-                    f"dynamic dim {index} of input {name} of {_name(model)} is not in 1..{tensor.ndim - 1}; dim 0 is "
-                    "the batch and symbolic anyway"
-                )
-            shape[index] = dims.setdefault(dim, Dim(dim, min=3)) if isinstance(dim, str) else dim
+            key = dim_name(dim)
+            if key is not None and key != BATCH:
+                shape[index] = dims.setdefault(key, Dim(key, min=3))
         shapes.append(shape)
     return tuple(shapes)
 
@@ -668,14 +671,22 @@ def _manifest(model: nn.Module, program: ExportedProgram, call: _Call, loss: Los
         loss_name = loss
     else:
         loss_name = getattr(loss, "__qualname__", type(loss).__qualname__)
-    inputs = zip(program.graph_signature.user_inputs, call.roles, strict=True)
+    placeholders = dict(zip(call.names, program.graph_signature.user_inputs, strict=True))
+    inputs = []
+    for (name, layout), role in zip(call.layouts.items(), call.roles, strict=True):
+        entry: dict[str, Any] = {"name": placeholders[name], "role": role}
+        if layout.batch_dim is not None and not layout.says_end:
+            entry["batch_dim"] = layout.batch_dim
+        if layout.offsets is not None:
+            entry["offsets"] = placeholders[layout.offsets]
+        inputs.append(entry)
     return {
         "format_version": FORMAT_VERSION,
         "trireme_version": trireme.__version__,
         "torch_version": torch.__version__,
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
         "loss": loss_name,
-        "inputs": [{"name": name, "role": role} for name, role in inputs],
+        "inputs": inputs,
         "buffers": [{"name": n, "role": "buffer"} for n in program.graph_signature.buffers],
         "ties": [names for names in ties.values() if len(names) > 1],
     }

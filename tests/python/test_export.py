@@ -105,7 +105,10 @@ def test_manifest_records_roles_ties_and_versions(tmp_path):
         "torch_version": torch.__version__,
         "model": "models.NanoGpt",
         "loss": "token_loss",
-        "inputs": [{"name": "idx", "role": "input"}, {"name": "targets", "role": "target"}],
+        "inputs": [
+            {"name": "idx", "role": "input", "batch_dim": 0},
+            {"name": "targets", "role": "target", "batch_dim": 0},
+        ],
         "buffers": [],
         "ties": [["wte.weight", "lm_head.weight"]],
     }
@@ -471,7 +474,7 @@ def test_dynamic_dims_that_do_not_exist(tmp_path):
         'dynamic names "z", which is no input of Net; name one of x, target'
     )
     assert refusal(tmp_path, Net(), batch, dynamic={"x": {2: "seq"}}, **options) == (
-        "dynamic dim 2 of input x of Net is not in 1..1; dim 0 is the batch and symbolic anyway"
+        "dynamic dim 2 of input x of Net is not in 0..1"
     )
 
 
@@ -518,13 +521,41 @@ def test_batches_that_disagree(tmp_path):
     )
 
 
-def test_batch_without_tensor_and_scalar_input(tmp_path):
+def test_batch_without_tensor_and_without_batch(tmp_path):
     assert refusal(tmp_path, Net(), {"x": 3}) == (
         "the example batch of Net has no tensor; give tensors whose dim 0 is the batch"
     )
     assert refusal(tmp_path, Net(), {"x": torch.tensor(1.0)}) == (
-        "input x of Net is a scalar and has no batch in dim 0; give one value for each sample"
+        "no input of Net has a batch; give at least one input with a row for each sample"
     )
+
+
+def test_batches_that_no_sample_can_be_cut_from(tmp_path):
+    batch = {"x": torch.randn(3, 4), "values": torch.zeros(5), "offsets": tokens(3)}
+
+    def told(dynamic=None, **jagged):
+        return refusal(tmp_path, Net(), batch, dynamic=dynamic, jagged=jagged)
+
+    assert told(dynamic={"x": {0: "batch", 1: "batch"}}) == (
+        "dynamic gives input x of Net the batch in dims [0, 1]; a sample has one place"
+    )
+    assert told(value="offsets") == 'jagged names "value", which is no input of Net; name one of x, values, offsets'
+    assert told(values="offset") == 'jagged names "offset", which is no input of Net; name one of x, values, offsets'
+    assert told(values="values") == "jagged cuts values of Net by values, which is jagged itself; name its offsets"
+    assert told(values="x") == (
+        "jagged cuts values of Net by x, but the shapes (5,) and (3, 4) are not values and a vector of offsets"
+    )
+    batch["more"] = torch.zeros(6)
+    assert told(values="offsets", more="offsets") == (
+        "values of Net has 5 values but more has 6, and offsets cuts both"
+    )
+    batch["offsets"], batch["more"] = tokens(5), torch.zeros(3)
+    assert told(values="offsets") == (
+        "the inputs of Net disagree on the batch in dim 0 (x has 3, offsets has 5, more has 3); give the same number of "
+        "samples in each"
+    )
+    batch["values"] = torch.zeros(1)
+    assert told(values="offsets") == "the example batch of Net has 1 values in values; give at least 2"
 
 
 def test_entries_that_do_not_fit(tmp_path):

@@ -331,8 +331,8 @@ def test_a_batch_that_is_no_symbol(tmp_path):
     program = torch.export.export(Layers().double(), (torch.zeros(3, WIDTH, dtype=torch.float64),))
     torch.export.save(program, path)
     assert refusal("train", path, "--data", data, "--batch", 4, "--steps", 1) == (
-        f"{path}: the batch is not one symbolic size in dim 0 of every input (x f64[3,4]); export it with trireme.export, "
-        "or with one shared Dim for all inputs"
+        f"{path}: the batch is not one symbolic size of every input (x f64[3,4]); export it with trireme.export, or with "
+        "one shared Dim for all inputs, or say where it is by --batch-dim INPUT=DIM and --jagged VALUES=OFFSETS"
     )
 
 

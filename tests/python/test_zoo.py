@@ -24,6 +24,7 @@ LAYOUTS = {
 # BatchNorm and the hand-made loss depend on the micro-batch, so these stay in one.
 WHOLE_BATCH = {"resnet", "tricky"}
 APART = {"nanogpt_dropout"}
+JAGGED = {"dlrm", "dlrm_sparse"}
 NAMES = sorted(p.name.removesuffix(".pt2") for p in ZOO.glob("*.pt2"))
 GRID = [
     (name, case, layout)
@@ -57,6 +58,7 @@ def train(tmp_path, name, case, *options, code=0):
         *("--batch", expected["batch"], "--steps", 1, "--optimizer", "sgd", "--lr", 0, "--no-shuffle", "--workers", 1),
         *("--grad-norms", tmp_path / "norms.json", "--metrics", tmp_path / "metrics.jsonl"),
         *("--save", tmp_path / "saved.safetensors", "--quiet", *options),
+        *(["--jagged", "indices=offsets"] if name in JAGGED else []),
         code=code,
     )
     if code != 0:
@@ -88,7 +90,7 @@ def compare_norms(name, norms, expected, relative):
 
 
 def test_the_zoo_is_complete():
-    assert len(NAMES) == 13
+    assert len(NAMES) == 15
 
 
 @pytest.mark.parametrize(("name", "case", "layout"), GRID, ids=["-".join(map(str, g)) for g in GRID])

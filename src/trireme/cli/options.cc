@@ -73,6 +73,42 @@ CLI::Validator expression() {
       "");
 }
 
+// "A=B".
+struct Pair {
+  std::string first;
+  std::string second;
+};
+Pair split_pair(const std::string& text) {
+  const size_t equals = text.find('=');
+  return {text.substr(0, equals), equals == std::string::npos ? "" : text.substr(equals + 1)};
+}
+
+// `form` says what is expected: "VALUES=OFFSETS".
+CLI::Validator pair_of(const std::string& form) {
+  return CLI::Validator(
+      [form](std::string& text) -> std::string {
+        const Pair pair = split_pair(text);
+        if (!pair.first.empty() && !pair.second.empty()) return "";
+        return fmt::format("'{}' is not {}", text, form);
+      },
+      "");
+}
+
+// "x" or "x.1" before the equals sign, and a column after it.
+LengthOption length_option(const std::string& text) {
+  const Pair pair = split_pair(text);
+  LengthOption option{.input = pair.first, .dim = {}, .column = pair.second};
+  const size_t dot = pair.first.rfind('.');
+  if (dot == std::string::npos) return option;
+  size_t dim = 0;
+  const char* end = pair.first.data() + pair.first.size();
+  const auto [stop, code] = std::from_chars(pair.first.data() + dot + 1, end, dim);
+  if (code != std::errc() || stop != end) return option;
+  option.input = pair.first.substr(0, dot);
+  option.dim = dim;
+  return option;
+}
+
 CLI::Validator positive() { return whole_number(1); }
 constexpr int64_t kMaxSeconds = 1'000'000;
 // Of what is counted in 32 bits.
@@ -124,10 +160,60 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
       ->group("Plan");
 }
 
+// How the samples lie in the model's inputs, where it is not a row each.
+void add_input_options(CLI::App& app, RunRequest& run) {
+  using Texts = std::vector<std::string>;
+  app.add_option_function<Texts>(
+         "--jagged",
+         [&run](const Texts& texts) {
+           for (const std::string& text : texts) {
+             const Pair pair = split_pair(text);
+             run.jagged.emplace_back(pair.first, pair.second);
+           }
+         },
+         "VALUES=OFFSETS: the input VALUES has the values of all samples joined, and OFFSETS says "
+         "where each sample starts; what trireme.export(jagged=...) wrote needs no option")
+      ->allow_extra_args(false)
+      ->check(pair_of("VALUES=OFFSETS"))
+      ->group("Data");
+  app.add_option_function<Texts>(
+         "--lengths",
+         [&run](const Texts& texts) {
+           for (const std::string& text : texts) run.lengths.push_back(length_option(text));
+         },
+         "INPUT[.DIM]=COLUMN: COLUMN says how long each sample is along the symbolic dim of INPUT; "
+         "each step is cropped to its longest sample. A column that is no input is a tensor of "
+         "safetensors: or is added to arrays: as ,COLUMN=PATH")
+      ->allow_extra_args(false)
+      ->check(pair_of("INPUT=COLUMN"))
+      ->group("Data");
+  app.add_option_function<Texts>(
+         "--batch-dim",
+         [&run](const Texts& texts) {
+           for (const std::string& text : texts) {
+             const Pair pair = split_pair(text);
+             run.batch_dims.emplace_back(pair.first, std::stoul(pair.second));
+           }
+         },
+         "INPUT=DIM: the dim of INPUT that is the batch, where an archive of torch.export does not "
+         "say; the data have their samples in dim 0 nevertheless")
+      ->allow_extra_args(false)
+      ->check(pair_of("INPUT=DIM"))
+      ->check(CLI::Validator(
+          [](std::string& text) -> std::string {
+            const std::string dim = split_pair(text).second;
+            const bool is_number =
+                dim.size() < 3 && dim.find_first_not_of("0123456789") == std::string::npos;
+            return is_number ? "" : fmt::format("'{}' is not INPUT=DIM", text);
+          },
+          ""))
+      ->group("Data");
+}
+
 void add_data_options(CLI::App& app, RunRequest& run) {
   app.add_option("--data", run.data,
                  "bytes:PATH[,PATH]  tokens:FILE[:uint16|uint32]  arrays:x.npy,y.npy  "
-                 "safetensors:FILE")
+                 "safetensors:FILE; samples lie in dim 0, an input without a batch is given once")
       ->required()
       ->check(not_empty())
       ->group("Data");
@@ -138,6 +224,7 @@ void add_data_options(CLI::App& app, RunRequest& run) {
   app.add_option("--seq-len", run.seq_len, "length of a sample of bytes: or tokens:")
       ->transform(positive())
       ->group("Data");
+  add_input_options(app, run);
 }
 
 void add_run_options(CLI::App& app, RunRequest& run) {
@@ -327,6 +414,16 @@ std::string unused_length(const RunRequest& run) {
   return fmt::format("--seq-len {} is for bytes: and tokens:, not for {}", *run.seq_len, run.data);
 }
 
+// Empty: the data can have lengths.
+std::string impossible_lengths(const RunRequest& run) {
+  if (run.lengths.empty()) return "";
+  for (const std::string& data : {run.data, run.eval_data}) {
+    if (!data.starts_with("bytes:") && !data.starts_with("tokens:")) continue;
+    return fmt::format("--lengths is for arrays: and safetensors:, not for {}", data);
+  }
+  return "";
+}
+
 // What CLI11 cannot say about options that belong together. Empty: nothing is wrong.
 std::string contradiction(const RunRequest& run, const CLI::App& app) {
   for (const char* option : {"--pp", "--dp", "--micro-batches", "--schedule", "--cut"}) {
@@ -346,6 +443,7 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
     return "--nesterov needs --momentum greater than 0";
   }
   if (const std::string what = unused_length(run); !what.empty()) return what;
+  if (const std::string what = impossible_lengths(run); !what.empty()) return what;
   if (!run.is_training) return "";
   for (const OptimizerInfo& info : kOptimizers) {
     for (const std::string_view option : info.own_options) {

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "trireme/data/feed.h"
 #include "trireme/torch/optimizer_options.h"
 
 namespace trireme {
@@ -44,6 +46,9 @@ struct RunRequest {
   bool drops_last = false;
   std::optional<int64_t> seq_len;
   std::vector<std::string> operator_libraries;
+  std::vector<std::pair<std::string, std::string>> jagged;  // values, offsets
+  std::vector<std::pair<std::string, size_t>> batch_dims;   // input, dim
+  std::vector<LengthOption> lengths;
   std::string init;
   std::string save;
   std::optional<int64_t> save_every;

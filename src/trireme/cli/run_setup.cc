@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "trireme/cli/size_bounds.h"
 #include "trireme/cli/weights.h"
-#include "trireme/data/model_inputs.h"
+#include "trireme/data/size_bounds.h"
 #include "trireme/graph/draws.h"
+#include "trireme/graph/input_layout.h"
 #include "trireme/graph/name_pattern.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/import/mapped_file.h"
@@ -45,6 +45,37 @@ Status freeze(Graph& graph, const std::string& expression) {
   return Status();
 }
 
+// --jagged and --batch-dim: how the samples lie in the inputs.
+Status mark_inputs(Graph& graph, const RunRequest& request) {
+  for (const auto& [values, offsets] : request.jagged) {
+    const auto doing = fmt::format("--jagged {}={}", values, offsets);
+    for (const std::string& name : {values, offsets}) {
+      const Result<size_t> found = find_user_input(graph, name);
+      if (!found.ok()) return while_doing(doing, found.error());
+    }
+    if (values == offsets) return Error{fmt::format("{} cuts an input by itself", doing)};
+    TRIREME_TRY(const size_t index, find_user_input(graph, values));
+    graph.inputs[index].offsets = offsets;
+  }
+  for (const auto& [name, dim] : request.batch_dims) {
+    const auto doing = fmt::format("--batch-dim {}={}", name, dim);
+    const Result<size_t> found = find_user_input(graph, name);
+    if (!found.ok()) return while_doing(doing, found.error());
+    const TensorType& type = graph.values[graph.inputs[found.value()].value.value].type;
+    if (dim >= type.sizes.size() || !type.sizes[dim].is_symbol()) {
+      return Error{fmt::format("{} is no symbolic dim of {}", doing, to_text(type))};
+    }
+    const std::string& symbol = type.sizes[dim].name;
+    const bool is_first = &name == &request.batch_dims.front().first;
+    if (!is_first && graph.batch != symbol) {
+      return Error{fmt::format("{} is the size {}, but the batch of {} is {}", doing, symbol,
+                               request.batch_dims.front().first, graph.batch)};
+    }
+    graph.batch = symbol;
+  }
+  return Status();
+}
+
 Status check_model(const Graph& graph, const std::string& path, bool is_training) {
   for (const GraphInput& input : graph.inputs) {
     const DType dtype = graph.values[input.value.value].type.dtype;
@@ -57,16 +88,14 @@ Status check_model(const Graph& graph, const std::string& path, bool is_training
     }
   }
   if (!batch_symbol(graph).has_value()) {
-    std::string shapes;
-    for (const GraphInput& input : graph.inputs) {
-      if (input.kind != GraphInput::Kind::kUser) continue;
-      shapes += fmt::format("{}{} {}", shapes.empty() ? "" : ", ", input.names[0],
-                            to_text(graph.values[input.value.value].type));
-    }
     return Error{
-        fmt::format("{}: the batch is not one symbolic size in dim 0 of every input ({}); "
-                    "export it with trireme.export, or with one shared Dim for all inputs",
-                    path, shapes)};
+        fmt::format("{}: the batch is not one symbolic size of every input ({}); export it with "
+                    "trireme.export, or with one shared Dim for all inputs, or say where it is by "
+                    "--batch-dim INPUT=DIM and --jagged VALUES=OFFSETS",
+                    path, describe_inputs(graph))};
+  }
+  if (const auto layouts = input_layouts(graph); !layouts.ok()) {
+    return while_doing(path, layouts.error());
   }
   for (const Node& node : graph.nodes) {
     if (!(is_training ? is_random(node) : is_random_in_evaluation(node))) continue;
@@ -132,16 +161,14 @@ Status check_step_sizes(const RunSetup& setup, int64_t num_samples, LastBatch la
 
 Status prepare_data(RunSetup& setup) {
   const RunRequest& request = setup.request;
-  TRIREME_TRY(std::vector<InputSpec> specs, input_specs(setup.graph));
-  const auto open = [&](const std::string& spec) -> Result<std::unique_ptr<Dataset>> {
-    Result<std::unique_ptr<Dataset>> data = open_dataset(spec, specs, request.seq_len);
-    if (!data.ok()) return data.error();
-    TRIREME_TRY(SymbolValues symbols, bind_symbols(setup.graph, *data.value()));
-    TRIREME_TRY(check_row_sizes(setup.graph, symbols));
-    TRIREME_TRY(check_step_sizes(
-        setup, data.value()->num_samples(),
-        request.drops_last && &spec == &request.data ? LastBatch::kDropped : LastBatch::kKept));
-    return data;
+  const auto open = [&](const std::string& data) -> Result<std::unique_ptr<Feed>> {
+    TRIREME_TRY(std::unique_ptr<Feed> feed,
+                Feed::open(setup.graph,
+                           {.data = data, .seq_len = request.seq_len, .lengths = request.lengths}));
+    const bool drops = request.drops_last && &data == &request.data;
+    TRIREME_TRY(check_step_sizes(setup, feed->num_samples(),
+                                 drops ? LastBatch::kDropped : LastBatch::kKept));
+    return feed;
   };
   TRIREME_TRY(setup.data, open(request.data));
   TRIREME_TRY(
@@ -257,6 +284,7 @@ Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t
   setup.graph = setup.archive->graph();
   TRIREME_TRY(check_operator_libraries(request, setup.graph));
   TRIREME_TRY(freeze(setup.graph, request.freeze));
+  TRIREME_TRY(mark_inputs(setup.graph, request));
   TRIREME_TRY(check_model(setup.graph, request.model, request.is_training));
   TRIREME_TRY(select_parameters(setup.graph, "--no-decay", request.optimizer.no_decay));
   TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.model, request.plan));

@@ -13,7 +13,7 @@
 #include "trireme/cli/learning_rate.h"
 #include "trireme/cli/request.h"
 #include "trireme/data/batches.h"
-#include "trireme/data/dataset.h"
+#include "trireme/data/feed.h"
 #include "trireme/import/archive.h"
 #include "trireme/import/initial_weights.h"
 #include "trireme/plan/partition.h"
@@ -25,12 +25,12 @@ namespace trireme {
 struct RunSetup {
   RunRequest request;
   std::unique_ptr<Archive> archive;
-  Graph graph;  // the archive's, with frozen parameters marked
+  Graph graph;  // the archive's, with frozen parameters and jagged inputs marked
   Plan plan;
   Partition partition;
   std::optional<InitialWeights> initial;  // --init
-  std::unique_ptr<Dataset> data;
-  std::unique_ptr<Dataset> eval_data;  // may be null
+  std::unique_ptr<Feed> data;
+  std::unique_ptr<Feed> eval_data;  // may be null
   std::optional<Batches> batches;
   std::optional<Batches> eval_batches;
   int64_t num_steps = 0;

@@ -28,11 +28,16 @@ int64_t Batches::batches_per_epoch() const {
   return options_.num_samples / options_.batch + (has_shorter ? 1 : 0);
 }
 
-std::vector<uint64_t> Batches::samples(int64_t step) const {
+int64_t Batches::num_samples(int64_t step) const {
   TRIREME_CHECK(step >= 0, "steps are counted from 0");
+  const int64_t first = step % batches_per_epoch() * options_.batch;
+  return std::min(options_.batch, options_.num_samples - first);
+}
+
+std::vector<uint64_t> Batches::samples(int64_t step) const {
+  const int64_t count = num_samples(step);
   const int64_t epoch = step / batches_per_epoch();
   const int64_t first = step % batches_per_epoch() * options_.batch;
-  const int64_t count = std::min(options_.batch, options_.num_samples - first);
   const KeyedPermutation permutation(static_cast<uint64_t>(options_.num_samples),
                                      mix_bits(options_.seed, static_cast<uint64_t>(epoch)));
   std::vector<uint64_t> samples;

@@ -26,6 +26,8 @@ class Batches {
   static Result<Batches> make(const BatchOptions& options);
 
   [[nodiscard]] int64_t batches_per_epoch() const;
+  // How many samples the step has.
+  [[nodiscard]] int64_t num_samples(int64_t step) const;
   // Samples of the step, counted from 0 over all epochs. An epoch ends with a shorter batch when
   // the data does not divide (kKept). Shuffled: position p of epoch e holds sample
   // permutation(seed, e)(p); the permutation is computed, never stored.

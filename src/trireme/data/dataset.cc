@@ -35,17 +35,23 @@ std::string known_sources() {
 std::span<const DataSource> data_sources() { return kSources; }
 
 Result<std::vector<std::string>> split_paths(const SourceRequest& request) {
-  std::vector<std::string> paths;
-  std::string_view rest = request.rest;
-  while (true) {
-    const size_t comma = rest.find(',');
-    paths.emplace_back(rest.substr(0, comma));
-    if (paths.back().empty()) {
+  std::vector<std::string> paths(1);
+  for (size_t i = 0; i < request.rest.size(); ++i) {
+    const char c = request.rest[i];
+    if (c == '\\' && request.rest.substr(i + 1, 1) == ",") {
+      paths.back() += request.rest[++i];
+    } else if (c == ',') {
+      paths.emplace_back();
+    } else {
+      paths.back() += c;
+    }
+  }
+  for (const std::string& path : paths) {
+    if (path.empty()) {
       return Error{fmt::format("the data '{}' names an empty path", request.spec)};
     }
-    if (comma == std::string_view::npos) return paths;
-    rest.remove_prefix(comma + 1);
   }
+  return paths;
 }
 
 Result<std::unique_ptr<Dataset>> open_dataset(const std::string& spec,

@@ -7,11 +7,16 @@
 //   arrays:x.npy,y.npy         one array an input, in the order of the model's inputs
 //   safetensors:FILE           one tensor an input, by the input's name
 //
-// A comma inside a path is not supported. bytes: and tokens: feed models whose one input is a
-// matrix of integers, [batch, L]; what is left over behind the last whole sample is not used.
+// A comma inside a path is written as \, in bytes: and arrays:. bytes: and tokens: feed models
+// whose one input is a matrix of integers; what is left over behind the last whole sample is not
+// used.
 //
-// Files are mapped, and only the rows that are asked for are touched. Integers are converted to the
-// width of the input, checked for range; other conversions are refused.
+// Samples lie in dim 0 of an array or tensor, wherever the model's input has its batch. A jagged
+// input has the values of all samples there, and an input without a batch is given as it is.
+// arrays: takes a column that is no input of the model as NAME=PATH.
+//
+// Only the rows that are asked for are read. Integers are converted to the width of the input,
+// checked for range; other conversions are refused.
 #pragma once
 
 #include <cstddef>
@@ -24,26 +29,35 @@
 
 #include "trireme/base/result.h"
 #include "trireme/graph/dtype.h"
+#include "trireme/graph/input_layout.h"
 
 namespace trireme {
 
-// What the model expects of one input; sizes without the batch dim, nullopt where symbolic.
+// What is expected of one input.
 struct InputSpec {
   std::string name;
   DType dtype = DType::kFloat32;
+  // Of a row: without the dim of the batch or of the values; all of them without a batch. nullopt
+  // where symbolic.
   std::vector<std::optional<int64_t>> sizes;
+  InputCut cut = InputCut::kRows;
+  bool says_end = false;   // offsets as the model takes them have one entry more than samples
+  bool is_column = false;  // no input of the model: one number a sample, such as its length
 };
 
 class Dataset {
  public:
   virtual ~Dataset() = default;
   [[nodiscard]] virtual int64_t num_samples() const = 0;
-  // The sizes of a row of input `index` (an index into the InputSpecs), all concrete.
+  // Of input `index` (an index into the InputSpecs): as many as samples for kRows, one for kShared,
+  // as many as values for kValues; offsets may have one more than samples.
+  [[nodiscard]] virtual int64_t num_rows(size_t index) const = 0;
+  // The sizes of a row, all concrete.
   [[nodiscard]] virtual std::vector<int64_t> row_sizes(size_t index) const = 0;
-  // Writes the rows of `samples` one after the other, contiguous, in the dtype of the InputSpec.
-  // `out` has exactly the bytes of that many rows. Errors: a number that does not fit the input's
-  // dtype. Any thread.
-  [[nodiscard]] virtual Status read_rows(size_t index, std::span<const uint64_t> samples,
+  // Writes the leading elements of these rows one after the other, in the dtype of the InputSpec:
+  // of each row as many as fill `out` evenly. Errors: a number that does not fit the dtype; a file
+  // that became shorter. Any thread.
+  [[nodiscard]] virtual Status read_rows(size_t index, std::span<const uint64_t> rows,
                                          std::span<std::byte> out) const = 0;
 };
 

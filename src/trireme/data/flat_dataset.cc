@@ -14,39 +14,39 @@
 #include <fmt/ranges.h>
 
 #include "trireme/data/conversion.h"
-#include "trireme/import/mapped_file.h"
+#include "trireme/import/positioned_file.h"
 
 namespace trireme {
 namespace {
 
-// Linux allows a process 65,530 mappings by default, and a directory may hold more files.
-constexpr size_t kMaxMappedFiles = 256;
+// A process may open some 1,000 files by default, and a directory may hold more.
+constexpr size_t kMaxOpenFiles = 256;
 
-// The files that were read last, mapped. Any thread.
-class FileMappings {
+// The files that were read last. Any thread.
+class OpenFiles {
  public:
-  Result<MappedFile> map(size_t index, const FlatFile& file) {
+  Result<PositionedFile> open(size_t index, const FlatFile& file) {
     const std::lock_guard lock(mutex_);
-    if (const auto found = mapped_.find(index); found != mapped_.end()) return found->second;
-    TRIREME_TRY(MappedFile mapped, MappedFile::open(file.path));
-    if (mapped.bytes().size() != file.size_bytes) {
+    if (const auto found = files_.find(index); found != files_.end()) return found->second;
+    TRIREME_TRY(PositionedFile opened, PositionedFile::open(file.path));
+    if (opened.size_bytes() != file.size_bytes) {
       return Error{fmt::format("{} has {} bytes now, but had {} when the run began", file.path,
-                               mapped.bytes().size(), file.size_bytes)};
+                               opened.size_bytes(), file.size_bytes)};
     }
-    if (in_order_.size() == kMaxMappedFiles) {
-      // Whoever still reads it holds a share of the mapping.
-      mapped_.erase(in_order_.front());
+    if (in_order_.size() == kMaxOpenFiles) {
+      // Whoever still reads it holds a share of the descriptor.
+      files_.erase(in_order_.front());
       in_order_.pop_front();
     }
-    mapped_.emplace(index, mapped);
+    files_.emplace(index, opened);
     in_order_.push_back(index);
-    return mapped;
+    return opened;
   }
 
  private:
   std::mutex mutex_;
-  std::map<size_t, MappedFile> mapped_;  // guarded by mutex_
-  std::deque<size_t> in_order_;          // of mapping, oldest first; guarded by mutex_
+  std::map<size_t, PositionedFile> files_;  // guarded by mutex_
+  std::deque<size_t> in_order_;             // of opening, oldest first; guarded by mutex_
 };
 
 class FlatDataset : public Dataset {
@@ -69,11 +69,14 @@ class FlatDataset : public Dataset {
     return static_cast<int64_t>(total_numbers() / static_cast<uint64_t>(length_));
   }
 
+  int64_t num_rows(size_t /*index*/) const override { return num_samples(); }
+
   std::vector<int64_t> row_sizes(size_t index) const override {
     TRIREME_CHECK(index == 0, "the model has one input");
     return {length_};
   }
 
+  // Whole rows only: nothing crops a run of numbers.
   Status read_rows(size_t index, std::span<const uint64_t> samples,
                    std::span<std::byte> out) const override {
     TRIREME_CHECK(index == 0, "the model has one input");
@@ -105,8 +108,8 @@ class FlatDataset : public Dataset {
       if (files_[file].size_bytes == 0) continue;
       const uint64_t offset = position - (ends_[file] - files_[file].size_bytes);
       const auto count = std::min<uint64_t>(out.size(), files_[file].size_bytes - offset);
-      TRIREME_TRY(const MappedFile mapped, mappings_.map(file, files_[file]));
-      std::memcpy(out.data(), mapped.bytes().data() + offset, count);
+      TRIREME_TRY(const PositionedFile opened, open_files_.open(file, files_[file]));
+      TRIREME_TRY(opened.read(offset, out.first(count)));
       out = out.subspan(count);
       position += count;
     }
@@ -120,7 +123,7 @@ class FlatDataset : public Dataset {
   int64_t length_;
   uint64_t total_bytes_ = 0;
   std::vector<uint64_t> ends_;  // by file: where it ends among all bytes
-  mutable FileMappings mappings_;
+  mutable OpenFiles open_files_;
 };
 
 std::string input_names(const std::vector<InputSpec>& inputs) {

@@ -20,7 +20,7 @@ struct FlatFile {
   uint64_t size_bytes = 0;
 };
 
-// Files are mapped when a sample in them is read, a bounded number at a time. Numbers are
+// Files are opened when a sample in them is read, a bounded number at a time. Numbers are
 // little-endian of `dtype`.
 // Errors: the model has not exactly one input of the form [batch, L] of integers; L is not known,
 // or --seq-len contradicts it; the data is shorter than one sample.

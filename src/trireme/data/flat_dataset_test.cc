@@ -91,7 +91,7 @@ TEST(Bytes, WalksDirectoriesDeepInTheOrderOfPaths) {
   EXPECT_EQ(text(*dataset, 0), "01234");
 }
 
-TEST(Bytes, ReadsADirectoryOfMoreFilesThanItMapsAtOnceFromManyThreads) {
+TEST(Bytes, ReadsADirectoryOfMoreFilesThanItOpensAtOnceFromManyThreads) {
   const ScratchDirectory directory;
   std::string all;
   for (int i = 0; i < 600; ++i) {

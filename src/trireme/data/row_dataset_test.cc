@@ -6,22 +6,13 @@
 #include <gtest/gtest.h>
 
 #include "trireme/data/dataset.h"
+#include "trireme/data/npy_text.h"
 #include "trireme/import/safetensors.h"
 #include "trireme/import/safetensors_writer.h"
 #include "trireme/import/scratch_directory.h"
 
 namespace trireme {
 namespace {
-
-std::string npy(std::string_view descr, std::string_view shape, std::string_view data) {
-  std::string header =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", descr, shape);
-  header.resize((10 + header.size() + 64) / 64 * 64 - 10, ' ');
-  header.back() = '\n';
-  const auto size = static_cast<uint16_t>(header.size());
-  return std::string("\x93NUMPY\x01\x00", 8) + bytes_of<uint16_t>({size}) + header +
-         std::string(data);
-}
 
 Status write_safetensors(const std::string& path,
                          const std::vector<std::pair<std::string, TensorView>>& tensors) {

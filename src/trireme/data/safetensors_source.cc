@@ -17,12 +17,13 @@ Result<std::unique_ptr<Dataset>> open_safetensors(const SourceRequest& request) 
     if (found == file.tensors().end()) {
       std::vector<std::string> names;
       for (const auto& [name, tensor] : file.tensors()) names.push_back(name);
-      return Error{fmt::format("{} has no tensor for the input {}; it has {}", path, input.name,
+      return Error{fmt::format("{} has no tensor for the {} {}; it has {}", path,
+                               input.is_column ? "column" : "input", input.name,
                                names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")))};
     }
-    tensors.push_back({.name = fmt::format("tensor {} of {}", input.name, path),
-                       .file = file.file(),
-                       .tensor = found->second});
+    TRIREME_TRY(RowTensor tensor, row_tensor(fmt::format("tensor {} of {}", input.name, path),
+                                             file.file(), found->second));
+    tensors.push_back(std::move(tensor));
   }
   return open_row_dataset(request, std::move(tensors));
 }

@@ -29,7 +29,7 @@ struct DataSource {
 
 [[nodiscard]] std::span<const DataSource> data_sources();
 
-// "a,b" as {"a", "b"}. Errors: an empty path. A comma inside a path is not supported.
+// "a,b" as {"a", "b"}; a comma of a path is written as "\,". Errors: an empty path.
 [[nodiscard]] Result<std::vector<std::string>> split_paths(const SourceRequest& request);
 
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_bytes(const SourceRequest& request);

@@ -1,5 +1,6 @@
 #include "trireme/graph/graph.h"
 
+#include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
@@ -47,16 +48,52 @@ const Argument* find_argument(const Node& node, std::string_view name) {
   return nullptr;
 }
 
-std::optional<std::string> batch_symbol(const Graph& graph) {
-  std::optional<std::string> symbol;
+namespace {
+
+// The sizes of the inputs that decide what the batch is.
+std::vector<const std::vector<SymExpr>*> batched_sizes(const Graph& graph) {
+  std::vector<const std::vector<SymExpr>*> inputs;
   for (const GraphInput& input : graph.inputs) {
-    if (input.kind != GraphInput::Kind::kUser) continue;
+    if (input.kind != GraphInput::Kind::kUser || !input.offsets.empty()) continue;
     const std::vector<SymExpr>& sizes = graph.values[input.value.value].type.sizes;
-    if (sizes.empty() || !sizes[0].is_symbol()) return std::nullopt;
-    if (symbol.has_value() && *symbol != sizes[0].name) return std::nullopt;
-    symbol = sizes[0].name;
+    const bool is_fixed = std::all_of(sizes.begin(), sizes.end(),
+                                      [](const SymExpr& size) { return size.is_integer(); });
+    if (!is_fixed) inputs.push_back(&sizes);
   }
-  return symbol;
+  return inputs;
+}
+
+// Offsets may have one entry more than samples: the end of the last one.
+std::set<std::string> symbols_of_dim(const SymExpr& size) {
+  std::set<std::string> symbols;
+  const bool is_one_more = size.kind == SymExpr::Kind::kCall && size.name == "add" &&
+                           size.operands.size() == 2 &&
+                           (size.operands[0] == SymExpr(1) || size.operands[1] == SymExpr(1));
+  if (size.is_symbol() || is_one_more) collect_symbols(size, symbols);
+  return symbols;
+}
+
+}  // namespace
+
+std::optional<std::string> batch_symbol(const Graph& graph) {
+  if (!graph.batch.empty()) return graph.batch;
+  std::set<std::string> in_dim_0;
+  std::set<std::string> all;
+  bool is_first = true;
+  for (const std::vector<SymExpr>* sizes : batched_sizes(graph)) {
+    for (const SymExpr& size : *sizes) collect_symbols(size, all);
+    std::set<std::string> first = symbols_of_dim(sizes->front());
+    if (is_first) {
+      in_dim_0 = std::move(first);
+      is_first = false;
+      continue;
+    }
+    std::erase_if(in_dim_0, [&](const std::string& symbol) { return !first.contains(symbol); });
+  }
+  if (in_dim_0.size() == 1) return *in_dim_0.begin();
+  // Of several, one that the inputs have in common may as well be the length of a sequence.
+  if (all.size() == 1) return *all.begin();
+  return std::nullopt;
 }
 
 std::vector<SymExpr> contiguous_strides(const std::vector<SymExpr>& sizes) {

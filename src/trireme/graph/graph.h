@@ -4,7 +4,10 @@
 // items it is the mean of. Sub-graphs that only switch gradients or autocast are flattened: their
 // nodes carry the region they run in. Symbolic sizes are expressions (sym_expr.h) over symbols that
 // the inputs bind; a symbol that only the data decides is bound by the node that makes it.
+// `batch` says which symbol counts the samples, where the exporter knew. `offsets "o"` behind an
+// input: its values are those of all samples joined, and input o says where each sample starts.
 //
+//   batch s0
 //   parameter %p_w "fc.weight" f32[4,8] grad
 //   input %x "x" f32[s0,8]
 //   input %y "y" i64[s0]
@@ -112,6 +115,8 @@ struct GraphInput {
   std::vector<std::string> names;
   bool requires_grad = false;  // of a parameter
   bool is_persistent = true;   // of a buffer: part of the state_dict
+  // Of a user's jagged input: the name of the input that holds its offsets (input_layout.h).
+  std::string offsets;
   bool operator==(const GraphInput&) const = default;
 };
 
@@ -134,6 +139,8 @@ struct Graph {
   SymbolValues symbol_hints;
   // The sizes for which the model was traced, by symbol, where they are bounded.
   std::map<std::string, SizeBounds> size_bounds;
+  // The symbol that counts the samples, where it is known; else batch_symbol() looks for it.
+  std::string batch;
   bool operator==(const Graph&) const = default;
 };
 
@@ -154,7 +161,9 @@ struct Graph {
 [[nodiscard]] std::set<std::string> symbols_read(const Node& node);
 [[nodiscard]] const Argument* find_argument(const Node& node, std::string_view name);
 
-// The symbol in dim 0 of the user's inputs; nullopt when the batch is static or the inputs differ.
+// The symbol that counts the samples: Graph::batch, else what dim 0 of the user's inputs has in
+// common, else the only symbol that they have. Jagged inputs and inputs of fixed sizes do not
+// count. nullopt: there is no such symbol.
 [[nodiscard]] std::optional<std::string> batch_symbol(const Graph& graph);
 
 // Strides of a contiguous tensor of these sizes.

@@ -15,11 +15,13 @@ constexpr std::string_view kText = R"(hint s0 = 3
 bounds s0 = 3..64
 bounds s1 = 0..32
 bounds s2 = 4..
+batch s0
 parameter %w "fc.weight" "head.weight" f32[4,8] grad
 buffer %mean "bn.running_mean" f32[4]
 constant %c "lifted" i64[] transient
 input %x "x" f32[s0,8;1,s0]
 input %y "y" i64[s0]
+input %j "j" i64[s1] offsets "y"
 region 1 in 0 no_grad
 region 2 in 1 autocast on bf16
 %linear = aten.linear.default(input=%x, weight=%w) -> f32[s0,4] @ fc Linear

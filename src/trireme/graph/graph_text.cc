@@ -77,6 +77,7 @@ std::string input_to_text(const Graph& graph, const GraphInput& input) {
   line += " " + to_text(graph.values[input.value.value].type);
   if (input.requires_grad) line += " grad";
   if (!input.is_persistent) line += " transient";
+  if (!input.offsets.empty()) line += " offsets " + quoted(input.offsets);
   return line;
 }
 
@@ -166,6 +167,10 @@ class GraphParser {
     if (cursor.take("region ")) return parse_region(cursor);
     if (cursor.take("hint ")) return parse_hint(cursor);
     if (cursor.take("bounds ")) return parse_bounds(cursor);
+    if (cursor.take("batch ")) {
+      graph_.batch = std::string(cursor.take_until(" "));
+      return Status();
+    }
     if (cursor.take("return ")) return parse_return(cursor);
     return parse_node(cursor);
   }
@@ -229,6 +234,9 @@ class GraphParser {
     TRIREME_TRY(graph_.values[input.value.value].type, parse_type(cursor));
     input.requires_grad = cursor.take("grad");
     input.is_persistent = !cursor.take("transient");
+    if (cursor.take("offsets ")) {
+      TRIREME_TRY(input.offsets, cursor.take_quoted());
+    }
     graph_.inputs.push_back(std::move(input));
     return Status();
   }
@@ -454,6 +462,7 @@ std::string to_text(const Graph& graph) {
     text += fmt::format("bounds {} = {}..{}\n", symbol, bounds.least,
                         bounds.most == SizeBounds().most ? "" : fmt::format("{}", bounds.most));
   }
+  if (!graph.batch.empty()) text += "batch " + graph.batch + "\n";
   for (const GraphInput& input : graph.inputs) text += input_to_text(graph, input) + "\n";
   for (size_t i = 1; i < graph.regions.size(); ++i) {
     text += region_to_text(graph.regions[i], i) + "\n";

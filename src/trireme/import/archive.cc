@@ -12,6 +12,8 @@
 namespace trireme {
 namespace {
 
+constexpr const char* kManifest = "extra/trireme.json";  // of trireme.export
+
 using TensorTable = std::map<std::string, StoredTensor, std::less<>>;
 
 // The folder that all records share ("gpt/"), found by the record archive_format.
@@ -144,6 +146,7 @@ Status Archive::read() {
   TRIREME_TRY(read_tables(root, model));
   TRIREME_TRY(verify_tensors());
   TRIREME_TRY(merge_tied_parameters(root));
+  TRIREME_TRY(mark_inputs(root));
   remove_assertions(graph_);
   // The placeholders of merged ties leave values that nothing defines: they go as well.
   remove_dead_code(graph_);
@@ -190,7 +193,7 @@ Status Archive::verify_tensors() const {
 
 Status Archive::merge_tied_parameters(const std::string& root) {
   std::vector<std::vector<std::string>> ties = ties_by_record(graph_, tensors_, zip_);
-  const std::string record = root + "extra/trireme.json";
+  const std::string record = root + kManifest;
   if (zip_.has(record)) {
     TRIREME_TRY(auto bytes, zip_.read(record));
     TRIREME_TRY(std::vector<std::vector<std::string>> groups,
@@ -201,6 +204,29 @@ Status Archive::merge_tied_parameters(const std::string& root) {
     if (const Status status = merge_tie(graph_, group); !status.ok()) {
       return Error{fmt::format("{} is corrupted: {}", path(), status.error().message)};
     }
+  }
+  return Status();
+}
+
+Status Archive::mark_inputs(const std::string& root) {
+  const std::string record = root + kManifest;
+  if (!zip_.has(record)) return Status();
+  TRIREME_TRY(auto bytes, zip_.read(record));
+  TRIREME_TRY(const std::vector<InputMark> marks, read_input_marks(bytes, path() + ": " + record));
+  for (const InputMark& mark : marks) {
+    const auto input =
+        std::find_if(graph_.inputs.begin(), graph_.inputs.end(), [&](const GraphInput& each) {
+          return each.kind == GraphInput::Kind::kUser && each.names[0] == mark.name;
+        });
+    if (input == graph_.inputs.end()) continue;  // a number that was baked in
+    input->offsets = mark.offsets;
+    if (!mark.batch_dim.has_value()) continue;
+    const TensorType& type = graph_.values[static_cast<size_t>(input->value.value)].type;
+    if (*mark.batch_dim >= type.sizes.size() || !type.sizes[*mark.batch_dim].is_symbol()) {
+      return Error{fmt::format("{} is corrupted: {} says that dim {} of {} {} is the batch", path(),
+                               record, *mark.batch_dim, mark.name, to_text(type))};
+    }
+    graph_.batch = type.sizes[*mark.batch_dim].name;
   }
   return Status();
 }

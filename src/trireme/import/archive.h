@@ -53,6 +53,8 @@ class Archive {
   // The record has enough bytes for the tensor.
   Status verify_place(const StoredTensor& tensor, uint64_t record_size) const;
   Status merge_tied_parameters(const std::string& root);
+  // What the exporter said of the inputs: the batch, and which are jagged.
+  Status mark_inputs(const std::string& root);
 
   ZipReader zip_;
   Graph graph_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,5 +33,14 @@ struct Program {
 // The groups of tied names in `extra/trireme.json`; empty when there are none.
 [[nodiscard]] Result<std::vector<std::vector<std::string>>> read_tie_groups(
     std::span<const std::byte> json, const std::string& record);
+
+// What `extra/trireme.json` says of an input of the user: how the samples lie in it.
+struct InputMark {
+  std::string name;
+  std::optional<size_t> batch_dim;
+  std::string offsets;  // the input that cuts it, where it is jagged
+};
+[[nodiscard]] Result<std::vector<InputMark>> read_input_marks(std::span<const std::byte> json,
+                                                              const std::string& record);
 
 }  // namespace trireme

@@ -81,4 +81,21 @@ Result<std::vector<std::vector<std::string>>> read_tie_groups(std::span<const st
   });
 }
 
+Result<std::vector<InputMark>> read_input_marks(std::span<const std::byte> json,
+                                                const std::string& record) {
+  using Marks = std::vector<InputMark>;
+  return schema::reading<Marks>(record, [&] {
+    const Json parsed = schema::parse_json(json);
+    Marks marks;
+    if (!parsed.contains("inputs")) return marks;
+    for (const Json& entry : schema::array_at(parsed, "inputs")) {
+      InputMark mark{.name = entry.at("name").get<std::string>(), .batch_dim = {}, .offsets = {}};
+      if (entry.contains("batch_dim")) mark.batch_dim = entry.at("batch_dim").get<size_t>();
+      if (entry.contains("offsets")) mark.offsets = entry.at("offsets").get<std::string>();
+      marks.push_back(std::move(mark));
+    }
+    return marks;
+  });
+}
+
 }  // namespace trireme

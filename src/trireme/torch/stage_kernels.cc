@@ -1,5 +1,6 @@
 #include "trireme/torch/stage_kernels.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -14,7 +15,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "trireme/base/philox.h"
-#include "trireme/data/model_inputs.h"
 #include "trireme/graph/default_dtype.h"
 #include "trireme/graph/name_pattern.h"
 #include "trireme/graph/op_rules.h"
@@ -69,18 +69,13 @@ class TorchStageKernels : public StageKernels {
       kept_.push_back(graph_.loss);
       if (const auto* items = std::get_if<ValueId>(&graph_.items)) kept_.push_back(*items);
     }
-    const std::optional<std::string> symbol = batch_symbol(graph_);
-    TRIREME_CHECK(symbol.has_value(), "a model without a symbolic batch reached the runtime");
-    batch_symbol_ = *symbol;
     if (options_.optimizer.has_value()) TRIREME_TRY(make_optimizer_groups());
     return Status();
   }
 
   Status begin_step(StepInputs inputs) override {
     inputs_ = std::move(inputs);
-    Result<SymbolValues> symbols = bind_symbols(graph_, *inputs_.data);
-    if (!symbols.ok()) return symbols.error();
-    data_symbols_ = std::move(symbols.value());
+    TRIREME_TRY(symbols_, inputs_.pipeline->begin_step());
     std::unique_ptr<Interpreter>& interpreter = inputs_.is_training ? training_ : evaluation_;
     if (interpreter == nullptr) {
       TRIREME_TRY(interpreter,
@@ -244,10 +239,7 @@ class TorchStageKernels : public StageKernels {
 
   MicroBatch& micro_batch(int32_t index) {
     const auto [entry, is_new] = micro_batches_.try_emplace(index);
-    if (is_new) {
-      entry->second.symbols = data_symbols_;
-      entry->second.symbols[batch_symbol_] = share(index).size;
-    }
+    if (is_new) entry->second.symbols = symbols_[index];
     return entry->second;
   }
 
@@ -256,12 +248,15 @@ class TorchStageKernels : public StageKernels {
   Status forward(int32_t index) {
     MicroBatch& batch = micro_batch(index);
     std::vector<at::Tensor> values(graph_.values.size());
+    TRIREME_TRY(std::vector<InputTensor> given, inputs_.pipeline->take(index));
+    size_t next = 0;
     for (const int32_t input : stage_.inputs) {
-      const ValueId value = graph_.inputs[input].value;
+      const Value& value = graph_.values[graph_.inputs[input].value.value];
+      at::Tensor& place = values[graph_.inputs[input].value.value];
       if (graph_.inputs[input].kind == GraphInput::Kind::kUser) {
-        TRIREME_TRY(values[value.value], read_input(input, share(index)));
+        TRIREME_TRY(place, input_tensor(std::move(given[next++]), value.type.dtype));
       } else {
-        values[value.value] = parameters_.value(input);
+        place = parameters_.value(input);
       }
     }
     std::vector<at::Tensor> changed;  // the interpreter drops values after their last use
@@ -300,20 +295,14 @@ class TorchStageKernels : public StageKernels {
     }
   }
 
-  Result<at::Tensor> read_input(int32_t input, const StepShares::Share& share) {
-    size_t user_index = 0;
-    for (int32_t i = 0; i < input; ++i) {
-      user_index += graph_.inputs[i].kind == GraphInput::Kind::kUser ? 1 : 0;
-    }
-    std::vector<int64_t> sizes = inputs_.data->row_sizes(user_index);
-    sizes.insert(sizes.begin(), share.size);
-    const TensorType& type = graph_.values[graph_.inputs[input].value.value].type;
-    at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(scalar_type(type.dtype)));
-    const std::span<const uint64_t> samples =
-        std::span(inputs_.samples)
-            .subspan(static_cast<size_t>(share.first), static_cast<size_t>(share.size));
-    TRIREME_TRY(inputs_.data->read_rows(user_index, samples, tensor_memory(tensor)));
-    return tensor;
+  // The memory of the input becomes the tensor's.
+  static Result<at::Tensor> input_tensor(InputTensor input, DType dtype) {
+    return guard([&]() -> Result<at::Tensor> {
+      void* memory = input.memory.get();
+      return at::from_blob(
+          memory, input.sizes, [owner = std::move(input.memory)](void*) {},
+          at::TensorOptions().dtype(scalar_type(dtype)));
+    });
   }
 
   void keep_outputs(MicroBatch& batch, const std::vector<at::Tensor>& values) {
@@ -557,7 +546,6 @@ class TorchStageKernels : public StageKernels {
   const Graph& graph_;
   const Stage& stage_;
   bool is_last_;
-  std::string batch_symbol_;
   Parameters parameters_;
   MovingAverages moving_;
   std::vector<int32_t> changed_;  // buffers that the forward pass changes, as graph inputs
@@ -569,7 +557,7 @@ class TorchStageKernels : public StageKernels {
 
   // Of the step at hand.
   StepInputs inputs_;
-  SymbolValues data_symbols_;
+  std::vector<SymbolValues> symbols_;  // by micro-batch
   std::map<int32_t, MicroBatch> micro_batches_;
   std::vector<double> losses_;   // (loss, items) of each global micro-batch
   std::vector<double> squares_;  // by graph input
@@ -579,6 +567,18 @@ class TorchStageKernels : public StageKernels {
 };
 
 }  // namespace
+
+std::vector<size_t> user_inputs(const Graph& graph, const Stage& stage) {
+  std::vector<size_t> inputs;
+  size_t user_index = 0;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (graph.inputs[i].kind != GraphInput::Kind::kUser) continue;
+    if (std::ranges::count(stage.inputs, static_cast<int32_t>(i)) != 0)
+      inputs.push_back(user_index);
+    ++user_index;
+  }
+  return inputs;
+}
 
 Result<std::unique_ptr<StageKernels>> StageKernels::make(const StageOptions& options) {
   auto kernels = std::make_unique<TorchStageKernels>(options);

@@ -16,7 +16,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/data/batches.h"
-#include "trireme/data/dataset.h"
+#include "trireme/data/input_pipeline.h"
 #include "trireme/exec/kernels.h"
 #include "trireme/exec/transport.h"
 #include "trireme/graph/graph.h"
@@ -47,8 +47,8 @@ struct StepInputs {
   int64_t step = 0;  // counted from 0; keys the random numbers
   bool is_training = true;
   double lr = 0;
-  const Dataset* data = nullptr;
-  std::vector<uint64_t> samples;  // of the whole global batch
+  // Gives the inputs that user_inputs() names; its next step is this one.
+  InputPipeline* pipeline = nullptr;
   StepShares shares;
 };
 
@@ -59,6 +59,9 @@ struct StepOutcome {
   std::optional<int32_t> non_finite_replica;
   std::optional<double> gradient_norm;  // of the whole model, when norms were exchanged
 };
+
+// The user's inputs that a stage reads, counted among the user's, ascending.
+[[nodiscard]] std::vector<size_t> user_inputs(const Graph& graph, const Stage& stage);
 
 class StageKernels : public Kernels {
  public:

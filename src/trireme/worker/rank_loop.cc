@@ -48,9 +48,13 @@ class RankLoop {
                          .clip_norm = request.clip_norm,
                          .optimizer = {},
                          .num_threads = request.threads};
-    if (request.is_training) options.optimizer = request.optimizer;
     TRIREME_TRY(load_operator_libraries(request.operator_libraries));
     TRIREME_TRY(check_library_operators(setup_.graph, request.operator_libraries));
+    if (request.is_training) {
+      options.optimizer = request.optimizer;
+      // Reads the first step while the weights are loaded.
+      training_inputs_ = open_pipeline(*setup_.data, *setup_.batches, setup_.num_steps);
+    }
     TRIREME_TRY(kernels_, StageKernels::make(options));
     executor_ = std::make_unique<Executor>(context_.rank, *kernels_, *context_.transport);
     if (context_.watch) context_.watch(executor_.get());
@@ -88,9 +92,8 @@ class RankLoop {
     StepInputs inputs{.step = step - 1,
                       .is_training = true,
                       .lr = lr,
-                      .data = setup_.data.get(),
-                      .samples = setup_.batches->samples(step - 1),
-                      .shares = {}};
+                      .pipeline = training_inputs_.get(),
+                      .shares = shares(*setup_.batches, step - 1)};
     const bool writes_norms = is_last && !request.grad_norms.empty();
     const NormExchange norms = request.clip_norm.has_value() || writes_norms
                                    ? NormExchange::kSquaredNorms
@@ -145,13 +148,14 @@ class RankLoop {
   Result<EvalOutcome> run_evaluation() {
     double weighted = 0;
     double total = 0;
+    const std::unique_ptr<InputPipeline> pipeline =
+        open_pipeline(*setup_.eval_data, *setup_.eval_batches, setup_.num_eval_batches);
     for (int64_t batch = 0; batch < setup_.num_eval_batches; ++batch) {
       StepInputs inputs{.step = batch,
                         .is_training = false,
                         .lr = 0,
-                        .data = setup_.eval_data.get(),
-                        .samples = setup_.eval_batches->samples(batch),
-                        .shares = {}};
+                        .pipeline = pipeline.get(),
+                        .shares = shares(*setup_.eval_batches, batch)};
       TRIREME_TRY(StepOutcome outcome, run_schedule(std::move(inputs), NormExchange::kNone));
       weighted += outcome.loss * outcome.items;
       total += outcome.items;
@@ -195,9 +199,25 @@ class RankLoop {
     return Status();
   }
 
+  [[nodiscard]] StepShares shares(const Batches& batches, int64_t step) const {
+    return share_step(batches.num_samples(step), setup_.plan.dp, setup_.plan.micro_batches);
+  }
+
+  std::unique_ptr<InputPipeline> open_pipeline(const Feed& feed, const Batches& batches,
+                                               int64_t num_steps) const {
+    const int32_t stage = context_.rank % setup_.plan.pp;
+    return std::make_unique<InputPipeline>(InputPipelineOptions{
+        .feed = &feed,
+        .replica = context_.rank / setup_.plan.pp,
+        .inputs = user_inputs(setup_.graph, setup_.partition.stages[stage]),
+        .samples =
+            [this, &batches](int64_t step) {
+              return StepSamples{.samples = batches.samples(step), .shares = shares(batches, step)};
+            },
+        .num_steps = num_steps});
+  }
+
   Result<StepOutcome> run_schedule(StepInputs inputs, NormExchange norms) {
-    inputs.shares = share_step(static_cast<int64_t>(inputs.samples.size()), setup_.plan.dp,
-                               setup_.plan.micro_batches);
     TRIREME_TRY(const Schedule* schedule,
                 schedule_of(inputs.is_training, inputs.shares.num_micro_batches, norms));
     TRIREME_TRY(kernels_->begin_step(std::move(inputs)));
@@ -239,6 +259,7 @@ class RankLoop {
   using Key = std::tuple<bool, std::vector<int32_t>, NormExchange>;
   const RunSetup& setup_;
   const RankContext context_;
+  std::unique_ptr<InputPipeline> training_inputs_;
   std::unique_ptr<StageKernels> kernels_;
   std::unique_ptr<Executor> executor_;
   MetricsFile metrics_;

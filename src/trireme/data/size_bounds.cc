@@ -1,4 +1,4 @@
-#include "trireme/cli/size_bounds.h"
+#include "trireme/data/size_bounds.h"
 
 #include <optional>
 #include <string>

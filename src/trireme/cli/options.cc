@@ -261,6 +261,12 @@ void add_run_options(CLI::App& app, RunRequest& run) {
                  "with either; floats are converted to the model's")
       ->check(not_empty())
       ->group("Run");
+  app.add_option(
+         "--eval-model", run.eval_model,
+         "evaluate this archive (trireme.export(train=False)) with the weights of MODEL, by "
+         "name, where evaluation runs other code")
+      ->check(not_empty())
+      ->group("Evaluation");
   app.add_option("--metrics", run.metrics, "write JSON lines here")
       ->check(not_empty())
       ->group("Run");
@@ -438,6 +444,9 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
   if (run.eval_data.empty() &&
       (run.eval_every.has_value() || (run.is_training && run.eval_batches.has_value()))) {
     return "--eval-every and --eval-batches need --eval-data";
+  }
+  if (run.is_training && run.eval_data.empty() && !run.eval_model.empty()) {
+    return "--eval-model needs --eval-data";
   }
   if (run.optimizer.is_nesterov && run.optimizer.name == "sgd" && run.optimizer.momentum == 0) {
     return "--nesterov needs --momentum greater than 0";

@@ -55,6 +55,7 @@ struct RunRequest {
   std::string metrics;
   std::string grad_norms;
   std::string eval_data;
+  std::string eval_model;
   std::optional<int64_t> eval_every;
   std::optional<int64_t> eval_batches;
   std::string interface;  // for transfers between ranks; empty: that to rank 0

@@ -148,29 +148,31 @@ Status check_threads(const RunRequest& request) {
 }
 
 // The micro-batches of a whole batch, and of the shorter one at the end of the data.
-Status check_step_sizes(const RunSetup& setup, int64_t num_samples, LastBatch last_batch) {
+Status check_step_sizes(const RunSetup& setup, const Graph& graph, int64_t num_samples,
+                        LastBatch last_batch) {
   const RunRequest& request = setup.request;
   const int64_t rest = last_batch == LastBatch::kDropped ? 0 : num_samples % request.batch;
   for (const int64_t samples : {std::min(request.batch, num_samples), rest}) {
     if (samples == 0) continue;
-    TRIREME_TRY(
-        check_micro_batch_sizes(setup.graph, samples, setup.plan.dp, setup.plan.micro_batches));
+    TRIREME_TRY(check_micro_batch_sizes(graph, samples, setup.plan.dp, setup.plan.micro_batches));
   }
   return Status();
 }
 
 Status prepare_data(RunSetup& setup) {
   const RunRequest& request = setup.request;
-  const auto open = [&](const std::string& data) -> Result<std::unique_ptr<Feed>> {
-    TRIREME_TRY(std::unique_ptr<Feed> feed,
-                Feed::open(setup.graph,
-                           {.data = data, .seq_len = request.seq_len, .lengths = request.lengths}));
+  const auto open = [&](const std::string& data,
+                        const Graph& graph) -> Result<std::unique_ptr<Feed>> {
+    TRIREME_TRY(
+        std::unique_ptr<Feed> feed,
+        Feed::open(graph, {.data = data, .seq_len = request.seq_len, .lengths = request.lengths}));
     const bool drops = request.drops_last && &data == &request.data;
-    TRIREME_TRY(check_step_sizes(setup, feed->num_samples(),
+    TRIREME_TRY(check_step_sizes(setup, graph, feed->num_samples(),
                                  drops ? LastBatch::kDropped : LastBatch::kKept));
     return feed;
   };
-  TRIREME_TRY(setup.data, open(request.data));
+  TRIREME_TRY(setup.data,
+              open(request.data, request.is_training ? setup.graph : setup.eval_graph()));
   TRIREME_TRY(
       Batches batches,
       Batches::make({.num_samples = setup.data->num_samples(),
@@ -197,7 +199,7 @@ Status prepare_data(RunSetup& setup) {
     setup.eval_data = std::move(setup.data);
     setup.eval_batches = batches;
   } else if (!request.eval_data.empty()) {
-    TRIREME_TRY(setup.eval_data, open(request.eval_data));
+    TRIREME_TRY(setup.eval_data, open(request.eval_data, setup.eval_graph()));
     TRIREME_TRY(setup.eval_batches, Batches::make({.num_samples = setup.eval_data->num_samples(),
                                                    .batch = request.batch,
                                                    .order = SampleOrder::kSequential}));
@@ -289,6 +291,12 @@ Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t
   TRIREME_TRY(select_parameters(setup.graph, "--no-decay", request.optimizer.no_decay));
   TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.model, request.plan));
   TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));
+  if (!request.eval_model.empty()) {
+    TRIREME_TRY(setup.eval_model,
+                open_eval_model(request.eval_model, setup.graph, setup.plan, request));
+    TRIREME_TRY(mark_inputs(setup.eval_model->graph, request));
+    TRIREME_TRY(check_model(setup.eval_model->graph, request.eval_model, /*is_training=*/false));
+  }
   TRIREME_TRY(check_workers(request, setup.num_ranks()));
   TRIREME_TRY(check_threads(request));
   if (!request.init.empty()) {

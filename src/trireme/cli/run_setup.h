@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/base/result.h"
+#include "trireme/cli/eval_model.h"
 #include "trireme/cli/learning_rate.h"
 #include "trireme/cli/request.h"
 #include "trireme/data/batches.h"
@@ -29,6 +30,7 @@ struct RunSetup {
   Plan plan;
   Partition partition;
   std::optional<InitialWeights> initial;  // --init
+  std::optional<EvalModel> eval_model;    // --eval-model; else `graph` evaluates, too
   std::unique_ptr<Feed> data;
   std::unique_ptr<Feed> eval_data;  // may be null
   std::optional<Batches> batches;
@@ -39,6 +41,12 @@ struct RunSetup {
   // What every schedule of the run has in common.
   ScheduleOptions schedule;
 
+  [[nodiscard]] const Graph& eval_graph() const {
+    return eval_model.has_value() ? eval_model->graph : graph;
+  }
+  [[nodiscard]] const Partition& eval_partition() const {
+    return eval_model.has_value() ? eval_model->partition : partition;
+  }
   [[nodiscard]] int32_t num_ranks() const { return plan.pp * plan.dp; }
   [[nodiscard]] std::string describe_rank(int32_t rank) const;
 };

@@ -23,11 +23,6 @@ Error refusal(const InitialWeights& initial, const std::string& what) {
   return Error{one_line(fmt::format("--init {}: {}", initial.path(), what))};
 }
 
-bool is_saved(const GraphInput& input) {
-  return input.kind == GraphInput::Kind::kParameter ||
-         (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
-}
-
 // Insertions, deletions and replacements that make one text of the other.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -84,7 +79,6 @@ class WeightCheck {
     return *stored;
   }
 
-  // Rank 0 also saves what no stage reads.
   [[nodiscard]] bool is_needed(int32_t input) const {
     if (!rank_.has_value()) return true;
     const auto reads = [input](const Stage& stage) {
@@ -92,7 +86,10 @@ class WeightCheck {
     };
     const std::vector<Stage>& stages = setup_.partition.stages;
     if (reads(stages[static_cast<size_t>(*rank_) % stages.size()])) return true;
-    return *rank_ == 0 && std::none_of(stages.begin(), stages.end(), reads);
+    // Rank 0 saves what no stage reads; the first stage of each replica gives it to --eval-model.
+    const bool is_asked = *rank_ == 0 || (setup_.eval_model.has_value() &&
+                                          static_cast<size_t>(*rank_) % stages.size() == 0);
+    return is_asked && std::none_of(stages.begin(), stages.end(), reads);
   }
 
   Status check_archive() const {

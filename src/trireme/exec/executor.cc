@@ -14,7 +14,7 @@ namespace trireme {
 using enum ActionKind;
 
 Executor::Executor(int32_t rank, Kernels& kernels, Transport& transport)
-    : rank_(rank), kernels_(kernels), transport_(transport) {}
+    : rank_(rank), kernels_(&kernels), transport_(transport) {}
 
 Status Executor::join(const Schedule& schedule) {
   TRIREME_CHECK(!world_.is_valid(), "an executor joins its communicators once");
@@ -77,7 +77,7 @@ Status Executor::naming(const Schedule& schedule, const Action& action, Status s
 }
 
 Status Executor::run_action(const Schedule& schedule, const Action& action) {
-  if (is_compute(action.kind)) return kernels_.compute(action);
+  if (is_compute(action.kind)) return kernels_->compute(action);
   if (is_send(action.kind)) return run_send(schedule, action);
   if (is_receive(action.kind)) return run_receive(action);
   return run_collective(action);
@@ -110,7 +110,7 @@ Status Executor::run_receive(const Action& action) {
                 "receives are waited for in the order of the list");
   TRIREME_TRY(wait_for(receives_.front()));
   receives_.pop_front();
-  return kernels_.complete(action);
+  return kernels_->complete(action);
 }
 
 Status Executor::post_receives(const Schedule& schedule, size_t count) {
@@ -148,11 +148,11 @@ Status Executor::run_collective(const Action& action) {
   }
   TRIREME_TRY(wait_for(collective));
   collectives_.pop_front();
-  return kernels_.complete(action);
+  return kernels_->complete(action);
 }
 
 Result<Executor::Transfer> Executor::ask_for_message(const Action& action) {
-  TRIREME_TRY(Message message, kernels_.message(action));
+  TRIREME_TRY(Message message, kernels_->message(action));
   if (message.parts.size() > static_cast<size_t>(kMaxParts)) {
     return Error{fmt::format("the message has {} tensors, the executor moves at most {}",
                              message.parts.size(), kMaxParts)};

@@ -41,6 +41,9 @@ class Executor {
   // each tied group that this rank's stage holds.
   Status join(const Schedule& schedule);
 
+  // The steps to come compute with these. REQUIRES: between two steps.
+  void use(Kernels& kernels) { kernels_ = &kernels; }
+
   // REQUIRES: joined; verified, of the same shape (stages, replicas, tied groups) as the one
   // joined. On an error the step is lost: other ranks may wait for this one, so the caller ends the
   // run.
@@ -75,7 +78,7 @@ class Executor {
   void set_current(std::string text);
 
   int32_t rank_;
-  Kernels& kernels_;
+  Kernels* kernels_;
   Transport& transport_;
   CommunicatorId world_;
   CommunicatorId replicas_;

@@ -70,6 +70,28 @@ Status check_values(const Graph& graph, const std::string& batch, const GraphInp
                   described(graph, input), input.names[0], input.offsets)};
 }
 
+// Whatever else has the size of jagged values would be cut otherwise than they are.
+Status check_sizes_of_values(const Graph& graph, const std::vector<InputLayout>& layouts) {
+  for (const InputLayout& values : layouts) {
+    if (values.cut != InputCut::kValues) continue;
+    const GraphInput& jagged = graph.inputs[values.input];
+    const std::string& symbol = sizes_of(graph, jagged)[0].name;
+    for (const InputLayout& other : layouts) {
+      const GraphInput& input = graph.inputs[other.input];
+      const std::vector<SymExpr>& sizes = sizes_of(graph, input);
+      for (size_t d = other.cut == InputCut::kValues ? 1 : 0; d < sizes.size(); ++d) {
+        if (!reads(sizes[d], symbol)) continue;
+        return Error{fmt::format(
+            "dim {} of the input {} has the size of the jagged input {}; if it is cut by {} as "
+            "well, say so by --jagged {}={}",
+            d, described(graph, input), jagged.names[0], jagged.offsets, input.names[0],
+            jagged.offsets)};
+      }
+    }
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<size_t> find_user_input(const Graph& graph, const std::string& name) {
@@ -135,6 +157,7 @@ Result<std::vector<InputLayout>> input_layouts(const Graph& graph) {
     }
     layout.offsets = static_cast<size_t>(found - layouts.begin());
   }
+  TRIREME_TRY(check_sizes_of_values(graph, layouts));
   return layouts;
 }
 

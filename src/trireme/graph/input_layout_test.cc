@@ -76,6 +76,10 @@ TEST(InputLayouts, RefuseWhatCannotBeCut) {
   EXPECT_EQ(refusal("input %v \"v\" i64[s0] offsets \"o\"\ninput %o \"o\" i64[s0]\n"),
             "the input v i64[s0] is jagged, but dim 0 is not a symbolic size of its own; export it "
             "with trireme.export(..., jagged={\"v\": \"o\"})");
+  EXPECT_EQ(refusal("input %v \"v\" i64[s1] offsets \"o\"\ninput %o \"o\" i64[s0]\n"
+                    "input %u \"u\" f32[s1]\nbatch s0\n"),
+            "dim 0 of the input u f32[s1] has the size of the jagged input v; if it is cut by o as "
+            "well, say so by --jagged u=o");
   EXPECT_EQ(refusal("input %v \"v\" i64[s1] offsets \"v\"\ninput %o \"o\" i64[s0]\n"),
             "v is to be cut by v, which is no input with offsets");
 }

@@ -163,6 +163,17 @@ class TorchStageKernels : public StageKernels {
     return guard([&]() -> Result<Message> { return hold({value.detach().contiguous()}); });
   }
 
+  [[nodiscard]] Status set_state(int32_t input, std::span<const std::byte> bytes) override {
+    return guard([&] {
+      const at::NoGradGuard no_grad;
+      at::Tensor value = parameters_.value(input);
+      TRIREME_CHECK(bytes.size() == value.nbytes(), "the values are those of the input");
+      // from_blob takes no const memory; it is only read.
+      value.copy_(at::from_blob(const_cast<std::byte*>(bytes.data()), value.sizes(),
+                                value.options().requires_grad(false)));
+    });
+  }
+
  private:
   // --- set-up ----------------------------------------------------------------------------------
 

@@ -76,6 +76,8 @@ class StageKernels : public Kernels {
   // The values of a parameter or buffer, contiguous, as they are now; the initial ones where this
   // stage does not read it. The message keeps them alive.
   [[nodiscard]] virtual Result<Message> state(int32_t input) const = 0;
+  // Replaces them by as many contiguous bytes. REQUIRES: the same.
+  [[nodiscard]] virtual Status set_state(int32_t input, std::span<const std::byte> bytes) = 0;
 };
 
 }  // namespace trireme

@@ -29,6 +29,7 @@ uint64_t request_digest(const RunSetup& setup) {
       setup.num_steps, setup.num_eval_batches, request.seq_len.value_or(0));
   add(setup.data != nullptr ? setup.data->num_samples() : 0,
       setup.eval_data != nullptr ? setup.eval_data->num_samples() : 0);
+  if (setup.eval_model.has_value()) text += to_text(setup.eval_model->graph);
   add(setup.data != nullptr ? setup.data->digest() : 0,
       setup.eval_data != nullptr ? setup.eval_data->digest() : 0);
   add(request.eval_every.value_or(0), request.save_every.value_or(0), request.save.empty(),

@@ -13,11 +13,6 @@ namespace {
 
 constexpr int32_t kSaveTag = 0;  // nothing else travels between two steps
 
-bool is_saved(const GraphInput& input) {
-  return input.kind == GraphInput::Kind::kParameter ||
-         (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
-}
-
 // The first stage that reads the input, stage 0 where none does; also its rank, since replica 0
 // comes first.
 int32_t owner(const RunSetup& setup, int32_t input) {

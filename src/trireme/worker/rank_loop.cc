@@ -12,6 +12,7 @@
 #include "trireme/torch/operator_libraries.h"
 #include "trireme/torch/stage_kernels.h"
 #include "trireme/worker/checkpoint.h"
+#include "trireme/worker/eval_weights.h"
 #include "trireme/worker/metrics.h"
 
 namespace trireme {
@@ -56,6 +57,14 @@ class RankLoop {
       training_inputs_ = open_pipeline(*setup_.data, *setup_.batches, setup_.num_steps);
     }
     TRIREME_TRY(kernels_, StageKernels::make(options));
+    if (setup_.eval_model.has_value()) {
+      options.archive = setup_.eval_model->archive.get();
+      options.graph = &setup_.eval_model->graph;
+      options.partition = &setup_.eval_model->partition;
+      options.initial = nullptr;
+      options.optimizer = {};
+      TRIREME_TRY(eval_kernels_, StageKernels::make(options));
+    }
     executor_ = std::make_unique<Executor>(context_.rank, *kernels_, *context_.transport);
     if (context_.watch) context_.watch(executor_.get());
     const std::vector<int32_t> full(setup_.plan.dp, setup_.plan.micro_batches);
@@ -150,6 +159,12 @@ class RankLoop {
     double total = 0;
     const std::unique_ptr<InputPipeline> pipeline =
         open_pipeline(*setup_.eval_data, *setup_.eval_batches, setup_.num_eval_batches);
+    if (eval_kernels_ != nullptr) {
+      enter("copying the trained weights to --eval-model");
+      TRIREME_TRY(copy_trained_weights(setup_, context_.rank, *kernels_, *eval_kernels_,
+                                       *context_.transport));
+      enter("the pause between two steps");
+    }
     for (int64_t batch = 0; batch < setup_.num_eval_batches; ++batch) {
       StepInputs inputs{.step = batch,
                         .is_training = false,
@@ -206,10 +221,13 @@ class RankLoop {
   std::unique_ptr<InputPipeline> open_pipeline(const Feed& feed, const Batches& batches,
                                                int64_t num_steps) const {
     const int32_t stage = context_.rank % setup_.plan.pp;
+    const bool is_training = &feed == setup_.data.get();
     return std::make_unique<InputPipeline>(InputPipelineOptions{
         .feed = &feed,
         .replica = context_.rank / setup_.plan.pp,
-        .inputs = user_inputs(setup_.graph, setup_.partition.stages[stage]),
+        .inputs = is_training
+                      ? user_inputs(setup_.graph, setup_.partition.stages[stage])
+                      : user_inputs(setup_.eval_graph(), setup_.eval_partition().stages[stage]),
         .samples =
             [this, &batches](int64_t step) {
               return StepSamples{.samples = batches.samples(step), .shares = shares(batches, step)};
@@ -220,9 +238,12 @@ class RankLoop {
   Result<StepOutcome> run_schedule(StepInputs inputs, NormExchange norms) {
     TRIREME_TRY(const Schedule* schedule,
                 schedule_of(inputs.is_training, inputs.shares.num_micro_batches, norms));
-    TRIREME_TRY(kernels_->begin_step(std::move(inputs)));
+    StageKernels& kernels =
+        inputs.is_training || eval_kernels_ == nullptr ? *kernels_ : *eval_kernels_;
+    executor_->use(kernels);
+    TRIREME_TRY(kernels.begin_step(std::move(inputs)));
     TRIREME_TRY(executor_->run_step(*schedule));
-    return kernels_->outcome();
+    return kernels.outcome();
   }
 
   // Schedules are built and verified once for each shape of a step.
@@ -261,6 +282,7 @@ class RankLoop {
   const RankContext context_;
   std::unique_ptr<InputPipeline> training_inputs_;
   std::unique_ptr<StageKernels> kernels_;
+  std::unique_ptr<StageKernels> eval_kernels_;  // of --eval-model
   std::unique_ptr<Executor> executor_;
   MetricsFile metrics_;
   std::optional<int32_t> culprit_;  // of the failure of a step that all ranks see

@@ -547,7 +547,7 @@ def _dynamic_shapes(call: _Call, dynamic: Dynamic) -> tuple[dict[int, Any], ...]
     given = [dim for named in dynamic.values() for dim in named.values() if isinstance(dim, type(Dim("x")))]
     dims: dict[str, Any] = {BATCH: Dim(BATCH)} | {dim.__name__: dim for dim in given}
     shapes = []
-    for (name, layout), tensor in zip(call.layouts.items(), call.tensors, strict=True):
+    for name, layout in call.layouts.items():
         shape = {}
         if layout.offsets is not None:
             shape[0] = dims.setdefault(f"values_of_{layout.offsets}", Dim(f"values_of_{layout.offsets}"))

@@ -70,7 +70,8 @@ def _check_jagged(model: str, name: str, shapes: Mapping[str, tuple[int, ...]], 
     other = next(n for n, o in jagged.items() if o == offsets)
     if shapes[other][0] != shapes[name][0]:
         raise ValueError(
-            f"{other} of {model} has {shapes[other][0]} values but {name} has {shapes[name][0]}, and {offsets} cuts both"
+            f"{other} of {model} has {shapes[other][0]} values but {name} has {shapes[name][0]}, and {offsets} cuts "
+            "both"
         )
     if shapes[name][0] < 2:
         raise ValueError(f"the example batch of {model} has {shapes[name][0]} values in {name}; give at least 2")

@@ -127,21 +127,27 @@ TEST(DirectGradients, TheOrdinaryCallIsLeftWhatAutogradDoesOtherwise) {
   EXPECT_FALSE(call->run({leaf(frozen, true), b, x}).defined());
 }
 
-TEST(DirectGradients, AParameterThatChangesBeforeTheBackwardIsAnError) {
+TEST(DirectGradients, AWeightThatChangesIsAnErrorWhereTheBackwardNeedsItsValues) {
   const Result<Graph> graph = parse_graph(kLinear);
   ASSERT_TRUE(graph.ok());
   const auto call = DirectGradientCall::make(graph.value(), graph.value().nodes[0]);
   const auto options = at::TensorOptions().dtype(at::kDouble);
-  const std::vector<at::Tensor> values = {leaf(at::randn({5, 4}, options), true),
-                                          leaf(at::randn({5}, options), true),
-                                          at::randn({3, 4}, options)};
-  const at::Tensor y = call->run(values);
-  {
-    const at::NoGradGuard no_grad;
-    at::Tensor weight = values[0];
-    weight.add_(1);
+  for (const bool x_learns : {false, true}) {
+    const std::vector<at::Tensor> values = {leaf(at::randn({5, 4}, options), true),
+                                            leaf(at::randn({5}, options), true),
+                                            leaf(at::randn({3, 4}, options), x_learns)};
+    const at::Tensor y = call->run(values);
+    {
+      const at::NoGradGuard no_grad;
+      at::Tensor weight = values[0];
+      weight.add_(1);
+    }
+    if (x_learns) {
+      EXPECT_THROW(run_backward(y, at::ones_like(y)), c10::Error);
+    } else {
+      EXPECT_NO_THROW(run_backward(y, at::ones_like(y)));
+    }
   }
-  EXPECT_THROW(run_backward(y, at::ones_like(y)), c10::Error);
 }
 
 }  // namespace

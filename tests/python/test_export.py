@@ -706,7 +706,8 @@ def test_a_loss_of_the_output_alone_has_no_targets(tmp_path, as_dict):
     x = torch.randn(3, 4)
     trireme.export(Net(), {"x": x} if as_dict else x, tmp_path / "a.pt2", loss=spread)
     manifest = Archive(tmp_path / "a.pt2").manifest
-    assert (manifest["loss"].split(".")[-1], manifest["inputs"]) == ("spread", [{"name": "x", "role": "input"}])
+    assert manifest["loss"].split(".")[-1] == "spread"
+    assert manifest["inputs"] == [{"name": "x", "role": "input", "batch_dim": 0}]
 
 
 class Sized(nn.Module):

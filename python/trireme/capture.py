@@ -369,7 +369,9 @@ def _place(model: nn.Module, frames: Iterable[tuple[FrameType, int]]) -> str:
         owner = frame.f_locals.get("self")
         if module is None and isinstance(owner, nn.Module):
             module = owners.get(id(owner.__dict__))
-        if not line and not frame.f_code.co_filename.startswith((os.path.dirname(torch.__file__), __file__, "<")):
+        if not line and not frame.f_code.co_filename.startswith(
+            (os.path.dirname(torch.__file__), os.path.dirname(__file__), "<")
+        ):
             line = f"{os.path.basename(frame.f_code.co_filename)}:{number}"
         if module is not None and line:
             break

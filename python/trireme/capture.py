@@ -675,9 +675,11 @@ def _manifest(model: nn.Module, program: ExportedProgram, call: _Call, loss: Los
         loss_name = getattr(loss, "__qualname__", type(loss).__qualname__)
     placeholders = dict(zip(call.names, program.graph_signature.user_inputs, strict=True))
     inputs = []
+    # The reader finds a batch that lies in dim 0 of every input by itself.
+    is_marked = any(layout.batch_dim != 0 or layout.offsets is not None for layout in call.layouts.values())
     for (name, layout), role in zip(call.layouts.items(), call.roles, strict=True):
         entry: dict[str, Any] = {"name": placeholders[name], "role": role}
-        if layout.batch_dim is not None and not layout.says_end:
+        if is_marked and layout.batch_dim is not None and not layout.says_end:
             entry["batch_dim"] = layout.batch_dim
         if layout.offsets is not None:
             entry["offsets"] = placeholders[layout.offsets]

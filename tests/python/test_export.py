@@ -106,8 +106,8 @@ def test_manifest_records_roles_ties_and_versions(tmp_path):
         "model": "models.NanoGpt",
         "loss": "token_loss",
         "inputs": [
-            {"name": "idx", "role": "input", "batch_dim": 0},
-            {"name": "targets", "role": "target", "batch_dim": 0},
+            {"name": "idx", "role": "input"},
+            {"name": "targets", "role": "target"},
         ],
         "buffers": [],
         "ties": [["wte.weight", "lm_head.weight"]],
@@ -707,7 +707,7 @@ def test_a_loss_of_the_output_alone_has_no_targets(tmp_path, as_dict):
     trireme.export(Net(), {"x": x} if as_dict else x, tmp_path / "a.pt2", loss=spread)
     manifest = Archive(tmp_path / "a.pt2").manifest
     assert manifest["loss"].split(".")[-1] == "spread"
-    assert manifest["inputs"] == [{"name": "x", "role": "input", "batch_dim": 0}]
+    assert manifest["inputs"] == [{"name": "x", "role": "input"}]
 
 
 class Sized(nn.Module):

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -304,6 +305,8 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
 
 int main(int argc, char** argv) {
   trireme::keep_freed_memory();
+  // Gloo writes to peers that may have gone; that has to be an error of a call, with words.
+  ::signal(SIGPIPE, SIG_IGN);
   // Before anything slow: words are cut off until then.
   std::optional<trireme::LastWords> last_words;
   if (std::getenv("TRIREME_HUB") == nullptr) last_words.emplace();

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -35,6 +36,13 @@ def compete(contestants: dict[str, Contestant], rounds: int, warm_up_steps: int)
             seconds = contestant()
             outcome.rounds[name].append(statistics.median(seconds[warm_up_steps:]))
     return outcome
+
+
+def check_losses(title: str, mine: list[float], theirs: list[float]) -> None:
+    """Both must have trained the same: the losses of the first 10 steps agree."""
+    worst = max(abs(a - b) / abs(b) for a, b in zip(mine[:10], theirs[:10], strict=True))
+    if worst > 1e-4:
+        sys.exit(f"bench: {title}: the losses of the first 10 steps differ by {worst:.1e}")
 
 
 def print_table(title: str, outcome: Outcome, ours: str, again: str) -> dict[str, float]:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import ours
 import torch
-from contest import Contestant, compete, print_result, print_table
+from contest import Contestant, check_losses, compete, print_result, print_table
 from models import CASES, Gpt, token_loss
 
 HERE = Path(__file__).resolve().parent
@@ -138,12 +138,6 @@ def run_deepspeed(folder: Path, options: argparse.Namespace) -> dict[str, list[f
         if rank.returncode != 0:
             sys.exit(f"bench: a rank of DeepSpeed failed:\n{said[-2000:]}")
     return json.loads(outputs[1][0].splitlines()[-1])
-
-
-def check_losses(title: str, mine: list[float], theirs: list[float]) -> None:
-    worst = max(abs(a - b) / abs(b) for a, b in zip(mine[:10], theirs[:10], strict=True))
-    if worst > 1e-4:
-        sys.exit(f"bench: {title}: the losses of the first 10 steps differ by {worst:.1e}")
 
 
 def run_ours(schedule: str, folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:

@@ -1,7 +1,8 @@
 """One worker against the eager loop with its own best settings, and against torch.compile: whole steps.
 
-    bench/run single [--cases gpt,mlp] [--rounds 5] [--steps 30] [--no-compile]
+    bench/run single [--cases gpt,mlp] [--rounds 5] [--steps 30] [--seconds 2] [--no-compile]
 
+A round has at least `--steps` steps and, by the time of a first run, lasts about `--seconds` or more.
 Ours is `trireme train`, timed by its own metrics; theirs is the loop below in a process of its own. Both read the same
 rows from memory or a mapped file, run forward, backward and AdamW (fused) on one thread. The losses are compared
 before anything is timed.
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import ours
 import torch
-from contest import Contestant, compete, print_result, print_table
+from contest import Contestant, check_losses, compete, print_result, print_table
 from models import CASES
 
 WARM_UP_STEPS = 5
@@ -69,17 +70,12 @@ def prepare(case_name: str, folder: Path) -> None:
     ours.prepare(folder, case.build(), case.data(64 * case.batch), case.batch, case.loss)
 
 
-def check_losses(case_name: str, mine: list[float], theirs: list[float]) -> None:
-    worst = max(abs(a - b) / abs(b) for a, b in zip(mine[:10], theirs[:10], strict=True))
-    if worst > 1e-4:
-        sys.exit(f"bench: {case_name}: the losses of the first 10 steps differ by {worst:.1e}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--loop", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -93,16 +89,16 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             prepare(case_name, folder)
-            check_losses(
-                case_name, run_ours(case_name, folder, 10)["losses"], run_eager(case_name, folder, 10, False)["losses"]
-            )
+            first = run_eager(case_name, folder, 10, False)
+            check_losses(case_name, run_ours(case_name, folder, 10)["losses"], first["losses"])
+            steps = max(options.steps, round(options.seconds / min(first["seconds"])))
             contestants: dict[str, Contestant] = {
-                "trireme": lambda: run_ours(case_name, folder, options.steps)["seconds"],  # noqa: B023
-                "eager": lambda: run_eager(case_name, folder, options.steps, False)["seconds"],  # noqa: B023
-                "trireme again": lambda: run_ours(case_name, folder, options.steps)["seconds"],  # noqa: B023
+                "trireme": lambda: run_ours(case_name, folder, steps)["seconds"],  # noqa: B023
+                "eager": lambda: run_eager(case_name, folder, steps, False)["seconds"],  # noqa: B023
+                "trireme again": lambda: run_ours(case_name, folder, steps)["seconds"],  # noqa: B023
             }
             if not options.no_compile:
-                contestants["compile"] = lambda: run_eager(case_name, folder, options.steps, True)["seconds"]  # noqa: B023
+                contestants["compile"] = lambda: run_eager(case_name, folder, steps, True)["seconds"]  # noqa: B023
             outcome = compete(contestants, options.rounds, WARM_UP_STEPS)
             ratios = print_table(case_name, outcome, "trireme", "trireme again")
             figures |= {

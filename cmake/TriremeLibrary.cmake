@@ -8,7 +8,7 @@ target_include_directories(trireme_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 # -Wno-missing-field-initializers: designated initialisers leave defaults out on purpose.
 target_compile_options(trireme_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
-  -Wno-restrict -Wno-missing-field-initializers
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -Wno-missing-field-initializers
   $<$<BOOL:${TRIREME_WERROR}>:-Werror>)
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE
@@ -23,8 +23,10 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 find_program(TRIREME_CCACHE ccache)
+# Paths below the checkout are hashed as relative ones, so that checkouts share what they compile.
 if(TRIREME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
     ${TRIREME_CCACHE})
 endif()

@@ -7,8 +7,10 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/graph/aliasing.h"
 #include "trireme/graph/cuts.h"
 #include "trireme/graph/draws.h"
+#include "trireme/graph/op_cost.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/plan/gradients.h"
 

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/graph/aliasing.h"
 #include "trireme/graph/cuts.h"
+#include "trireme/graph/op_cost.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/graph/passes.h"
 

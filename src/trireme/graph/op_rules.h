@@ -68,21 +68,5 @@ struct OpRule {
 // True for the operators whose sizes make a large matrix product: they are never cheap enough to be
 // run twice.
 [[nodiscard]] bool is_heavy(OpKind kind);
-[[nodiscard]] AliasKind alias_kind(const Node& node);
-// The tensors that the node changes: the operand of an in-place operator, `out` of the overloads
-// that have it, the noise of rrelu_with_noise, and the running statistics of a batch_norm in
-// training, which no schema marks.
-[[nodiscard]] std::vector<ValueId> written_values(const Node& node);
-
-// Flops of one forward pass of the node. REQUIRES: `symbols` binds every symbol of its types.
-[[nodiscard]] Result<double> node_flops(const Graph& graph, const Node& node,
-                                        const SymbolValues& symbols);
-[[nodiscard]] Result<int64_t> value_bytes(const Graph& graph, ValueId id,
-                                          const SymbolValues& symbols);
-[[nodiscard]] Result<std::vector<int64_t>> concrete_sizes(const std::vector<SymExpr>& sizes,
-                                                          const SymbolValues& symbols);
-
-// alias_roots[v]: one representative of the set of values that may share memory with v.
-[[nodiscard]] std::vector<ValueId> alias_roots(const Graph& graph);
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trireme/graph/aliasing.h"
 #include "trireme/graph/op_rules.h"
 
 namespace trireme {

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "trireme/graph/aliasing.h"
 #include "trireme/graph/cuts.h"
+#include "trireme/graph/op_cost.h"
 #include "trireme/graph/op_rules.h"
 
 namespace trireme {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "trireme/graph/op_rules.h"
+#include "trireme/graph/op_cost.h"
 
 namespace trireme {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "trireme/base/philox.h"
 #include "trireme/graph/draws.h"
+#include "trireme/graph/op_cost.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/torch/direct_gradients.h"
 #include "trireme/torch/guard.h"

@@ -13,6 +13,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "trireme/graph/aliasing.h"
 #include "trireme/torch/native_operators.h"
 
 namespace trireme {

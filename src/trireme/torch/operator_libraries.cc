@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/graph/aliasing.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/torch/guard.h"
 #include "trireme/torch/native_operators.h"

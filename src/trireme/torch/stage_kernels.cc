@@ -17,7 +17,6 @@
 #include "trireme/base/philox.h"
 #include "trireme/graph/default_dtype.h"
 #include "trireme/graph/name_pattern.h"
-#include "trireme/graph/op_rules.h"
 #include "trireme/plan/gradients.h"
 #include "trireme/torch/guard.h"
 #include "trireme/torch/interpreter.h"

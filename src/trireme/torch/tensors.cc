@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "trireme/graph/op_rules.h"
+#include "trireme/graph/op_cost.h"
 #include "trireme/torch/guard.h"
 
 namespace trireme {

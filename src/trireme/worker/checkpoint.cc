@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "trireme/graph/op_rules.h"
+#include "trireme/graph/op_cost.h"
 #include "trireme/import/safetensors_writer.h"
 
 namespace trireme {

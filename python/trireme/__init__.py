@@ -6,6 +6,7 @@ do not fit into memory. Importing this package does not import torch; the first 
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,15 +18,10 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name == "export":
-        from trireme.capture import export
-
-        return export
-    if name == "empty_weights":
-        from trireme.empty import empty_weights
-
-        return empty_weights
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    homes = {"empty_weights": "trireme.empty", "export": "trireme.capture"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(homes[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -128,23 +128,21 @@ def _no_labels(model: str, loss: str) -> str:
 def _positional(function: Callable[..., Any], keyword_only: bool = False) -> dict[str, inspect.Parameter]:
     kinds = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
     kinds |= {inspect.Parameter.KEYWORD_ONLY} if keyword_only else set()
+    return {n: p for n, p in _parameters(function).items() if p.kind in kinds}
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
-        parameters = inspect.signature(function).parameters
+        return inspect.signature(function).parameters
     except ValueError:  # a builtin without a signature
-        parameters = inspect.signature(lambda output, target: None).parameters
-    return {n: p for n, p in parameters.items() if p.kind in kinds}
+        return inspect.signature(lambda output, target: None).parameters
 
 
 def _arity(function: Callable[..., Any]) -> tuple[int, int]:
     """The fewest and the most positional arguments that `function` takes."""
     positional = _positional(function).values()
-    required = sum(p.default is p.empty for p in positional)
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:
-        parameters = positional
-    is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    return required, sys.maxsize if is_open else len(positional)
+    is_open = any(p.kind is p.VAR_POSITIONAL for p in _parameters(function).values())
+    return sum(p.default is p.empty for p in positional), sys.maxsize if is_open else len(positional)
 
 
 def _parameter_names(function: Callable[..., Any], count: int, fallback: str) -> list[str]:

@@ -19,6 +19,7 @@ import json
 import os
 import re
 import sys
+import sysconfig
 import tempfile
 import traceback
 import warnings
@@ -27,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -35,16 +37,21 @@ from torch._dynamo.exc import UserError
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils import _pytree as pytree
 
 import trireme
 from trireme.batch import identifier, split_batch
 from trireme.empty import traceable
+from trireme.hugging_face import traced_by_rules_of_eager
 from trireme.own_backward import is_differentiated, recorded_own_calls
 from trireme.samples import BATCH, Layout, dim_name, layouts
+from trireme.storage import check_storage
 
 FORMAT_VERSION = 1
 IGNORE_INDEX = -100
+_TORCH, _OWN = (os.path.dirname(m.__file__) + os.sep for m in (torch, trireme))
+_LIBRARIES = _TORCH, *(sysconfig.get_path(p) + os.sep for p in ("stdlib", "purelib", "platlib"))
 
 Loss: TypeAlias = Callable[..., Any] | str | None
 Dynamic: TypeAlias = Mapping[str, Mapping[int, Any]]
@@ -102,6 +109,7 @@ def export(
     shapes = _dynamic_shapes(call, dynamic or {})
     with traceable(model):
         program, reached = _trace(model, call, loss, shapes, train)
+        check_storage(model, program.constants)
     _check_symbolic(model, program, call, shapes)
     if train:
         _check_gradients(model, program, reached)
@@ -172,7 +180,11 @@ def _describe(model: nn.Module, batch: Any, loss: Loss) -> _Call:
         [slots("target", n, v) for n, v in given.loss_args.items()],
         {n: slots("target", n, v) for n, v in given.loss_kwargs.items()},
     )
-    if loss == "seq2seq-lm" and "decoder_input_ids" not in given.kwargs and not _makes_decoder_inputs(model):
+    if (
+        loss == "seq2seq-lm"
+        and "decoder_input_ids" not in given.kwargs
+        and not hasattr(model, "prepare_decoder_input_ids_from_labels")
+    ):
         raise ValueError(
             f'{_name(model)} cannot make decoder inputs from labels, which loss="seq2seq-lm" needs; give the example '
             'batch as a dict with "decoder_input_ids"'
@@ -305,76 +317,29 @@ def _step(model: nn.Module, call: _Call, loss: Loss, flat: Sequence[torch.Tensor
     return value, call.num_samples(flat) if items is None else items
 
 
-# --- Hugging Face ------------------------------------------------------------------------------------------------
-
-
-def _makes_decoder_inputs(model: nn.Module) -> bool:
-    return hasattr(model, "prepare_decoder_input_ids_from_labels")
-
-
-@contextlib.contextmanager
-def _without_cache_and_mask(model: nn.Module, call: _Call) -> Iterator[None]:
-    """Exports a transformers model without key-value cache and, for a batch without padding, without a causal mask.
-
-    A traced model would get a materialised causal mask, because the library can then not see that nothing is padded
-    and that positions count up. Here that is known, so its own rule for eager runs holds: no mask, and
-    `scaled_dot_product_attention(is_causal=True)`.
-    """
-    configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}.values()
-    cached = [c for c in configs if getattr(c, "use_cache", False) is True]
-    masking: Any = sys.modules.get("transformers.masking_utils")
-    is_known = hasattr(masking, "ALL_MASK_ATTENTION_FUNCTIONS") and hasattr(masking, "find_packed_sequence_indices")
-    if not is_known or {"attention_mask", "position_ids"} & set(call.names):
-        masking = None
-    else:
-        interface, find_packed = masking.ALL_MASK_ATTENTION_FUNCTIONS, masking.find_packed_sequence_indices
-        sdpa_mask = interface["sdpa"]
-
-    def causal_mask(*args: Any, **kwargs: Any) -> Any:
-        length, local = kwargs.get("kv_length"), kwargs.get("local_size")
-        is_plain = kwargs.get("allow_is_causal_skip", False) and kwargs.get("attention_mask") is None
-        is_near = local is None or (isinstance(length, int) and length < local)
-        return None if is_plain and is_near else sdpa_mask(*args, **kwargs)
-
-    try:
-        for config in cached:
-            config.use_cache = False
-        if masking is not None:
-            interface["sdpa"], masking.find_packed_sequence_indices = causal_mask, lambda position_ids: None
-        yield
-    finally:
-        for config in cached:
-            config.use_cache = True
-        if masking is not None:
-            interface["sdpa"], masking.find_packed_sequence_indices = sdpa_mask, find_packed
-
-
 # --- tracing -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Guard:
-    """A condition on sizes that tracing took for granted, and the user's line that did."""
-
-    expression: Any
-    where: str
+# A condition on sizes that tracing took for granted, and the user's line that did.
+_Guard: TypeAlias = tuple[Any, str]
 
 
 def _place(model: nn.Module, frames: Iterable[tuple[FrameType, int]]) -> str:
     """The user's module and line in the first of these frames that has them: `"layers.1" (Block) at gpt.py:12`."""
     # torch's proxies of a module share its __dict__
     owners = {id(m.__dict__): (n, m) for n, m in model.named_modules()}
-    module, line = None, ""
+    module = None
+    lines: dict[bool, str] = {}  # by whether it is a library's
     for frame, number in frames:
+        if frame.f_code is _step.__code__:  # beyond lies what calls trireme.export
+            break
         owner = frame.f_locals.get("self")
         if module is None and isinstance(owner, nn.Module):
             module = owners.get(id(owner.__dict__))
-        if not line and not frame.f_code.co_filename.startswith(
-            (os.path.dirname(torch.__file__), os.path.dirname(__file__), "<")
-        ):
-            line = f"{os.path.basename(frame.f_code.co_filename)}:{number}"
-        if module is not None and line:
-            break
+        file = frame.f_code.co_filename
+        if not file.startswith((_TORCH, _OWN, "<")):
+            lines.setdefault(file.startswith(_LIBRARIES), f"{os.path.basename(file)}:{number}")
+    line = lines.get(False) or lines.get(True)
     name, owner = module or ("", model)
     return (f'"{name}" ({_name(owner)})' if name else _name(model)) + (f" at {line}" if line else "")
 
@@ -385,14 +350,11 @@ def _recorded_guards(model: nn.Module) -> Iterator[list[_Guard]]:
     original = ShapeEnv._log_guard
 
     def log_guard(self: Any, prefix: str, expression: Any, *args: Any, **kwargs: Any) -> Any:
-        guards.append(_Guard(expression, _place(model, traceback.walk_stack(sys._getframe(1)))))
+        guards.append((expression, _place(model, traceback.walk_stack(sys._getframe(1)))))
         return original(self, prefix, expression, *args, **kwargs)
 
-    ShapeEnv._log_guard = log_guard
-    try:
+    with mock.patch.object(ShapeEnv, "_log_guard", log_guard):
         yield guards
-    finally:
-        ShapeEnv._log_guard = original
 
 
 @contextlib.contextmanager
@@ -428,13 +390,11 @@ def _replaced_forward(model: nn.Module, names: list[str], step: Callable[..., An
 
 @contextlib.contextmanager
 def _mode(model: nn.Module, train: bool) -> Iterator[None]:
-    modes = [(m, m.training) for m in model.modules()]
-    model.train(train)
-    try:
+    with contextlib.ExitStack() as stack:
+        for module in model.modules():
+            stack.callback(setattr, module, "training", module.training)
+        model.train(train)
         yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _trace(
@@ -451,7 +411,7 @@ def _trace(
 
     with (
         _mode(model, train),
-        _without_cache_and_mask(model, call),
+        traced_by_rules_of_eager(model, call.names),
         _replaced_forward(model, call.names, step),
         _recorded_guards(model) as guards,
         recorded_own_calls() as own_calls,
@@ -465,8 +425,9 @@ def _trace(
             if isinstance(error, UserError) and "Constraints violated" in str(error):
                 raise ValueError(_violation(model, call, shapes, guards, str(error))) from error
             frames = list(traceback.walk_tb(error.__traceback__))
-            is_torch = frames[-1][0].f_code.co_filename.startswith(os.path.dirname(torch.__file__))
-            if not is_torch and not type(error).__module__.startswith("torch."):
+            file = frames[-1][0].f_code.co_filename
+            is_library = file.startswith(_LIBRARIES) and not file.startswith(_OWN)
+            if not is_library and not type(error).__module__.startswith("torch."):
                 raise  # ours, or of the user's own code
             raise ValueError(_failure(model, error, frames)) from error
     bad = next((c[0].__name__ for c in own_calls if c[0] in own and not is_differentiated(c)), None)
@@ -480,14 +441,15 @@ def _trace(
 
 def _failure(model: nn.Module, error: Exception, frames: list[tuple[FrameType, int]]) -> str:
     """Says in one sentence which part of the model torch cannot export."""
-    steps = [i for i, (frame, _) in enumerate(frames) if frame.f_code is _step.__code__]
-    where = _place(model, reversed(frames[steps[0] :] if steps else []))  # not of the caller of trireme.export
+    where = _place(model, reversed(frames))
     if isinstance(error, (GuardOnDataDependentSymNode, DataDependentOutputException)):
         return (
             f"{_name(model)} cannot be exported, as {where} decides by the values in a tensor, which one archive "
             "cannot hold; write it without if, loop, int() or float() of such values, as with torch.where"
         )
-    reason = next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    reason = next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), "")
+    if not (reason and (type(error).__module__.startswith("torch.") or type(error) is RuntimeError)):
+        reason = f"{type(error).__name__}: {reason}".rstrip(": ")  # 'labels' alone says little of a KeyError
     return f"{_name(model)} cannot be exported, as {where} fails: {reason}; write that code with operators that export"
 
 
@@ -500,14 +462,14 @@ def _violation(
     sizes = {d.__name__: t.shape[i] for s, t in zip(shapes, call.tensors, strict=True) for i, d in s.items()}
     static = re.search(r"to be a constant \((\d+)\)|inferred to be a constant \((\d+)\)", text)
 
-    def is_cause(guard: _Guard) -> bool:
-        sides = getattr(guard.expression, "args", ())
-        is_equality = guard.expression.__class__.__name__ == "Equality"
+    def is_cause(expression: Any) -> bool:
+        sides = getattr(expression, "args", ())
+        is_equality = expression.__class__.__name__ == "Equality"
         between_inputs = is_equality and all(getattr(s, "is_Symbol", False) for s in sides)
         fixes = is_equality and any(getattr(s, "is_Integer", False) for s in sides)
         return not between_inputs and (fixes or not static)
 
-    where = next((g.where for g in guards if is_cause(g)), _name(model))
+    where = next((where for expression, where in guards if is_cause(expression)), _name(model))
     whose = "the batch" if dim == "batch" else f'dim "{dim}"'
     if static:
         return (
@@ -515,9 +477,8 @@ def _violation(
             "tensor there (x.shape, or -1 in a view) and use no number, int() or Python loop for it"
         )
     reason = re.search(r"(?:satisfy the generated guard|are valid because) (.*?)\.?\n", text)
-    condition = re.sub(
-        r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", r"\1.shape[\2]", reason.group(1) if reason else "a condition"
-    )
+    found = reason.group(1) if reason else "a condition"
+    condition = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", r"\1.shape[\2]", found)
     condition = re.sub(r" and \S+ <= IntInfinity\(\)", "", condition)
     return (
         f"{whose} of {_name(model)} cannot have every size, as {where} needs {condition}; write that code for any size"
@@ -537,6 +498,11 @@ def _check_batch(model: nn.Module, call: _Call) -> None:
 
 def _check_modules(model: nn.Module) -> None:
     for name, module in model.named_modules():
+        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+            raise ValueError(
+                f'module "{name}" ({_name(module)}) of {_name(model)} has no sizes yet; run the model on the example '
+                "batch before the export"
+            )
         is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
         if is_norm and module.momentum is None and module.track_running_stats:
             raise ValueError(
@@ -636,8 +602,7 @@ def _check_gradients(model: nn.Module, program: ExportedProgram, reached: set[st
 
 def _reached_in_graph(model: nn.Module, program: ExportedProgram) -> set[str]:
     """Parameters with a path to the loss outside no_grad regions: all that train, and some (detached) that do not."""
-    first_names = {i: n for n, i in reversed([(n, id(p)) for n, p in _all_parameters(model)])}
-    objects = {n: id(p) for n, p in _all_parameters(model)}
+    first_names = {id(p): n for n, p in model.named_parameters()}
     loss = next(n for n in program.graph.nodes if n.op == "output").args[0][0]
     writes = [n for n in program.graph.nodes if getattr(getattr(n.target, "_schema", None), "is_mutable", False)]
     seen: set[torch.fx.Node] = set()
@@ -649,7 +614,7 @@ def _reached_in_graph(model: nn.Module, program: ExportedProgram) -> set[str]:
             seen.add(node)
             pending += node.all_input_nodes
     nodes = program.graph_signature.inputs_to_parameters
-    return {first_names[objects[nodes[n.name]]] for n in seen if n.name in nodes}
+    return {first_names[id(model.get_parameter(nodes[n.name]))] for n in seen if n.name in nodes}
 
 
 # --- the archive -------------------------------------------------------------------------------------------------
@@ -665,14 +630,10 @@ def _strip(program: ExportedProgram) -> None:
 
 
 def _manifest(model: nn.Module, program: ExportedProgram, call: _Call, loss: Loss) -> dict[str, Any]:
-    ties: dict[Any, list[str]] = {}
-    for name, tensor in _all_parameters(model):
-        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-        ties.setdefault(key, []).append(name)
-    if isinstance(loss, str) or loss is None:
-        loss_name = loss
-    else:
-        loss_name = getattr(loss, "__qualname__", type(loss).__qualname__)
+    ties: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        ties.setdefault(id(parameter), []).append(name)
+    is_named = loss is None or isinstance(loss, str)
     placeholders = dict(zip(call.names, program.graph_signature.user_inputs, strict=True))
     inputs = []
     # The reader finds a batch that lies in dim 0 of every input by itself.
@@ -689,7 +650,7 @@ def _manifest(model: nn.Module, program: ExportedProgram, call: _Call, loss: Los
         "trireme_version": trireme.__version__,
         "torch_version": torch.__version__,
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
-        "loss": loss_name,
+        "loss": loss if is_named else getattr(loss, "__qualname__", type(loss).__qualname__),
         "inputs": inputs,
         "buffers": [{"name": n, "role": "buffer"} for n in program.graph_signature.buffers],
         "ties": [names for names in ties.values() if len(names) > 1],
@@ -716,17 +677,10 @@ def _save(program: ExportedProgram, path: Path, manifest: dict[str, Any]) -> Non
 
 def _unwrapped(model: nn.Module) -> nn.Module:
     """The user's module inside what torch.compile and data-parallel training put around it."""
-    while True:
-        if isinstance(model, torch._dynamo.OptimizedModule):
-            model = model._orig_mod
-        elif isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            model = model.module
-        else:
-            return model
-
-
-def _all_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    return list(model.named_parameters(remove_duplicate=False))
+    wrappers = torch._dynamo.OptimizedModule, nn.DataParallel, nn.parallel.DistributedDataParallel
+    while isinstance(model, wrappers):
+        model = model._orig_mod if isinstance(model, torch._dynamo.OptimizedModule) else model.module
+    return model
 
 
 def _name(module: nn.Module) -> str:
@@ -735,5 +689,4 @@ def _name(module: nn.Module) -> str:
 
 def _shape(tensor: torch.Tensor) -> str:
     """The shape as the example batch has it, symbolic dims too."""
-    sizes = [str(s.node.hint if isinstance(s, torch.SymInt) else s) for s in tensor.shape]
-    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+    return str(tuple(s.node.hint if isinstance(s, torch.SymInt) else s for s in tensor.shape))

@@ -11,6 +11,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterator
+from unittest import mock
 
 import torch
 from torch import nn
@@ -38,17 +39,15 @@ def empty_weights() -> Iterator[None]:
             _drop_values(module, name, param)
         register(module, name, param)
 
-    nn.Module.register_parameter = register_empty  # type: ignore[method-assign]
     try:
-        yield
+        with mock.patch.object(nn.Module, "register_parameter", register_empty):
+            yield
     except Exception as error:
         if isinstance(error, ValueError) or not re.search(_NO_VALUES, str(error), re.IGNORECASE):
             raise
         raise ValueError(
             f"{_place(error)} reads or sets the values of a parameter, which has none; {_REMEDY}"
         ) from error
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def _drop_values(module: nn.Module, name: str, param: nn.Parameter) -> None:
@@ -89,15 +88,12 @@ def traceable(model: nn.Module) -> Iterator[None]:
         yield
         return
     fakes: dict[nn.Parameter, nn.Parameter] = {}
-    with FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()):
+    with FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()), contextlib.ExitStack() as stack:
         for _, _, param in places:
             if param not in fakes:
                 data = torch.empty_strided(param.shape, param.stride(), dtype=param.dtype)
                 fakes[param] = nn.Parameter(data, requires_grad=param.requires_grad)
-        try:
-            for module, name, param in places:
-                setattr(module, name, fakes[param])  # not in _parameters: an LSTM keeps a list of its own
-            yield
-        finally:
-            for module, name, param in places:
-                setattr(module, name, param)
+        for module, name, param in places:
+            stack.callback(setattr, module, name, param)
+            setattr(module, name, fakes[param])  # not in _parameters: an LSTM keeps a list of its own
+        yield

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils import _pytree as pytree
@@ -41,11 +42,8 @@ def recorded_own_calls() -> Iterator[list[OwnCall]]:
         calls.extend([call] if call not in calls else [])
         return original.__get__(None, cls)(*args, **kwargs)
 
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[method-assign,assignment]
-    try:
+    with mock.patch.object(torch.autograd.Function, "apply", classmethod(apply)):
         yield calls
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign]
 
 
 def is_differentiated(call: OwnCall) -> bool:

@@ -25,8 +25,7 @@ def draw(losses: Sequence[float], width: int = 64, height: int = 14) -> str:
         label = f"{low + row / scale:8.3f}" if scale and row in {0, height // 2, height - 1} else " " * 8
         lines.append(f"{label} |{''.join('*' if r == row else ' ' for r in rows)}".rstrip())
     lines.append(f"{'loss':>8} +{'-' * width}")
-    last = str(len(losses))
-    lines.append(f"{'step':>8}  1{last:>{width - 1}}")
+    lines.append(f"{'step':>8}  1{len(losses):>{width - 1}}")
     return "\n".join(lines)
 
 

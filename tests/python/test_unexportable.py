@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 
 import pytest
 import torch
@@ -45,6 +46,11 @@ class Compares(nn.Module):
         return x if torch.equal(x, x + 1) else x * 2
 
 
+class Parses(nn.Module):
+    def forward(self, x):
+        return x * json.loads("two")
+
+
 @torch.library.custom_op("trireme_test::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
@@ -55,6 +61,24 @@ class Opaque(nn.Module):
 
     def forward(self, x):
         return twice(x)
+
+
+class Lazy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.Sequential(nn.LazyBatchNorm1d())
+
+    def forward(self, x):
+        return self.norm(x).square().mean()
+
+
+def test_a_lazy_module_without_sizes(tmp_path):
+    model = Lazy()
+    assert refusal(tmp_path, model, torch.randn(3, 4)) == (
+        'module "norm.0" (LazyBatchNorm1d) of Lazy has no sizes yet; run the model on the example batch before the export'
+    )
+    model(torch.randn(3, 4))
+    trireme.export(model, torch.randn(3, 4), tmp_path / "a.pt2")
 
 
 def test_a_batch_norm_whose_momentum_depends_on_the_step(tmp_path):
@@ -74,6 +98,7 @@ UNEXPORTABLE = {
     Branches: DECIDES,
     Reads: DECIDES,
     Compares: DECIDES,
+    Parses: "fails: JSONDecodeError: Expecting value: line 1 column 1 (char 0); write that code with operators that export",
     Opaque: "fails: There was no fake impl registered for <CustomOpDef(trireme_test::twice)>. This is necessary for "
     "torch.compile/export/fx tracing to work. Please use `twice.register_fake` to add an fake impl; write that code with "
     "operators that export",

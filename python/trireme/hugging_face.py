@@ -1,0 +1,50 @@
+"""Lets the transformers library build in a trace what it builds in an eager run; the library itself is not imported."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Container, Iterator
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@contextlib.contextmanager
+def traced_by_rules_of_eager(model: nn.Module, inputs: Container[str]) -> Iterator[None]:
+    """Exports a transformers model without key-value cache and, for a batch without padding, without a causal mask.
+
+    A traced model would get a materialised causal mask, because the library can then not see that nothing is padded
+    and that positions count up. Here that is known, so its own rule for eager runs holds: no mask, and
+    `scaled_dot_product_attention(is_causal=True)`. Encoders that cannot do without a mask get the one of an eager run.
+    """
+    configs = [getattr(m, "config", None) for m in model.modules()]
+    changes: list[tuple[Any, str, Any]] = [(c, "use_cache", False) for c in configs if getattr(c, "use_cache", False)]
+
+    def is_compiling() -> bool:
+        return getattr(sys._getframe(1).f_locals.get("self"), "is_decoder", True)  # of an encoder, the caller, not
+
+    encoders = {type(m).__module__ for m in model.modules() if getattr(m, "is_decoder", None) is False}
+    modelings = [m for n in encoders if hasattr(m := sys.modules.get(n), "is_torchdynamo_compiling")]
+    changes += [(m, "is_torchdynamo_compiling", is_compiling) for m in modelings]
+    with contextlib.ExitStack() as stack:
+        is_padded = "attention_mask" in inputs or "position_ids" in inputs
+        masking: Any = None if is_padded else sys.modules.get("transformers.masking_utils")
+        if hasattr(masking, "ALL_MASK_ATTENTION_FUNCTIONS") and hasattr(masking, "find_packed_sequence_indices"):
+            interface = masking.ALL_MASK_ATTENTION_FUNCTIONS
+            sdpa_mask = interface["sdpa"]
+
+            def causal_mask(*args: Any, **kwargs: Any) -> Any:
+                length, local = kwargs.get("kv_length"), kwargs.get("local_size")
+                is_plain = kwargs.get("allow_is_causal_skip", False) and kwargs.get("attention_mask") is None
+                is_near = local is None or (isinstance(length, int) and length < local)
+                return None if is_plain and is_near else sdpa_mask(*args, **kwargs)
+
+            stack.callback(interface.__setitem__, "sdpa", sdpa_mask)
+            interface["sdpa"] = causal_mask
+            changes.append((masking, "find_packed_sequence_indices", lambda position_ids: None))
+        for owner, name, value in changes:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield

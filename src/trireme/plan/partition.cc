@@ -118,4 +118,16 @@ Partition partition_graph(const Graph& graph, const std::vector<bool>& is_replic
   return Partitioner(graph, is_replicated, cuts).run();
 }
 
+std::vector<size_t> user_inputs(const Graph& graph, const Stage& stage) {
+  std::vector<size_t> inputs;
+  size_t user_index = 0;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (graph.inputs[i].kind != GraphInput::Kind::kUser) continue;
+    if (std::ranges::count(stage.inputs, static_cast<int32_t>(i)) != 0)
+      inputs.push_back(user_index);
+    ++user_index;
+  }
+  return inputs;
+}
+
 }  // namespace trireme

@@ -41,4 +41,7 @@ struct Partition {
 [[nodiscard]] Partition partition_graph(const Graph& graph, const std::vector<bool>& is_replicated,
                                         const std::vector<int32_t>& cuts);
 
+// The user's inputs that a stage reads, counted among the user's, ascending.
+[[nodiscard]] std::vector<size_t> user_inputs(const Graph& graph, const Stage& stage);
+
 }  // namespace trireme

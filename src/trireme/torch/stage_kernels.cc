@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -16,12 +15,11 @@
 
 #include "trireme/base/philox.h"
 #include "trireme/graph/default_dtype.h"
-#include "trireme/graph/name_pattern.h"
 #include "trireme/plan/gradients.h"
 #include "trireme/torch/guard.h"
 #include "trireme/torch/interpreter.h"
 #include "trireme/torch/moving_averages.h"
-#include "trireme/torch/optimizer.h"
+#include "trireme/torch/parameter_update.h"
 #include "trireme/torch/parameters.h"
 #include "trireme/torch/tensors.h"
 
@@ -68,7 +66,9 @@ class TorchStageKernels : public StageKernels {
       kept_.push_back(graph_.loss);
       if (const auto* items = std::get_if<ValueId>(&graph_.items)) kept_.push_back(*items);
     }
-    if (options_.optimizer.has_value()) TRIREME_TRY(make_optimizer_groups());
+    if (options_.optimizer.has_value()) {
+      TRIREME_TRY(update_, ParameterUpdate::make(*options_.optimizer, graph_, parameters_));
+    }
     return Status();
   }
 
@@ -85,8 +85,8 @@ class TorchStageKernels : public StageKernels {
     const size_t num_global = num_global_micro_batches();
     losses_.assign(2 * num_global, 0.0);
     outcome_ = StepOutcome();
-    are_gradients_divided_ = false;
     if (!inputs_.is_training) return Status();
+    update_.begin_step();
     return guard([&] {
       parameters_.zero_gradients();
       moving_.begin_step();
@@ -185,39 +185,6 @@ class TorchStageKernels : public StageKernels {
       buffers.push_back({parameters_.value(moving.input), moving.momentum});
     }
     moving_ = MovingAverages(std::move(buffers));
-    return Status();
-  }
-
-  Status make_optimizer_groups() {
-    const OptimizerOptions& options = *options_.optimizer;
-    double weight_decay = 0;
-    for (const OptimizerInfo& info : kOptimizers) {
-      if (info.name == options.name) weight_decay = info.default_weight_decay;
-    }
-    weight_decay = options.weight_decay.value_or(weight_decay);
-    std::optional<NamePattern> no_decay;
-    if (!options.no_decay.empty()) {
-      TRIREME_TRY(no_decay, NamePattern::make(options.no_decay));
-    }
-    // One group a dtype and decay: the fused kernels take one of each.
-    std::map<std::pair<at::ScalarType, bool>, std::vector<int32_t>> members;
-    for (const GradientBucket& bucket : parameters_.buckets()) {
-      for (const int32_t index : bucket.inputs) {
-        const bool decays =
-            !no_decay.has_value() || !no_decay->matches_any(graph_.inputs[index].names);
-        members[{parameters_.value(index).scalar_type(), decays}].push_back(index);
-      }
-    }
-    std::vector<OptimizerGroup> groups;
-    for (const auto& [key, indices] : members) {
-      OptimizerGroup group{.parameters = {}, .weight_decay = key.second ? weight_decay : 0.0};
-      for (const int32_t index : indices) {
-        group.parameters.push_back(parameters_.value(index).detach());
-      }
-      groups.push_back(std::move(group));
-      group_inputs_.push_back(indices);
-    }
-    TRIREME_TRY(optimizer_, make_optimizer(options, std::move(groups)));
     return Status();
   }
 
@@ -326,20 +293,9 @@ class TorchStageKernels : public StageKernels {
         batch.edges.push_back(value.requires_grad() ? torch::autograd::impl::gradient_edge(value)
                                                     : torch::autograd::Edge());
       }
+      // The same strides on both sides of a border: those of the archive.
       batch.outgoing.push_back(as_archived(value.detach(), type, batch.symbols));
     }
-  }
-
-  // The same strides on both sides of a border: those of the archive.
-  static at::Tensor as_archived(const at::Tensor& value, const TensorType& type,
-                                const SymbolValues& symbols) {
-    Result<at::Tensor> expected = empty_tensor(type, symbols);
-    TORCH_CHECK(expected.ok(), expected.ok() ? "" : expected.error().message);
-    at::Tensor copy = std::move(expected.value());
-    TORCH_CHECK(copy.sizes() == value.sizes(), "a tensor of sizes ", value.sizes(),
-                " is sent where ", copy.sizes(), " is expected");
-    if (copy.strides() == value.strides() && value.is_non_overlapping_and_dense()) return value;
-    return copy.copy_(value);
   }
 
   void keep_loss(MicroBatch& batch, const std::vector<at::Tensor>& values, int32_t index) {
@@ -464,9 +420,11 @@ class TorchStageKernels : public StageKernels {
 
   Result<Message> scalars(ScalarExchange exchange) {
     if (exchange == ScalarExchange::kSquaredNorms) {
-      divide_gradients();
+      update_.divide(outcome_.items);
       squares_.assign(graph_.inputs.size(), 0.0);
-      if (options_.replica == 0) fill_squares();
+      if (options_.replica == 0) {
+        update_.fill_squares(*options_.partition, options_.stage, squares_);
+      }
     }
     std::vector<double>& numbers = exchange == ScalarExchange::kLosses ? losses_ : squares_;
     Message message;
@@ -496,48 +454,18 @@ class TorchStageKernels : public StageKernels {
     return Status();
   }
 
-  void fill_squares() {
-    std::set<int32_t> elsewhere;  // tied parameters that an earlier stage answers for
-    for (const Partition::TiedParameter& tied : options_.partition->tied) {
-      if (tied.stages.front() != options_.stage) elsewhere.insert(tied.input);
-    }
-    for (const GradientBucket& bucket : parameters_.buckets()) {
-      for (const int32_t index : bucket.inputs) {
-        if (elsewhere.contains(index)) continue;
-        squares_[index] =
-            parameters_.accumulator(index).to(at::kDouble).square().sum().item<double>();
-      }
-    }
-  }
-
   Status finish_norms() {
     double sum = 0;
     for (const double square : squares_) sum += square;
     outcome_.gradient_norm = std::sqrt(sum);
     if (!options_.clip_norm.has_value()) return Status();
-    // torch.nn.utils.clip_grad_norm_: the factor is at most 1.
-    const double factor = *options_.clip_norm / (*outcome_.gradient_norm + 1e-6);
-    if (factor >= 1) return Status();
-    return guard([&] { parameters_.scale_gradients(factor); });
-  }
-
-  void divide_gradients() {
-    if (are_gradients_divided_) return;
-    are_gradients_divided_ = true;
-    if (outcome_.items > 0) parameters_.divide_gradients(outcome_.items);
+    return guard([&] { update_.clip(*outcome_.gradient_norm, *options_.clip_norm); });
   }
 
   void update() {
-    divide_gradients();
+    update_.divide(outcome_.items);
     // Nothing to learn from, or numbers that would poison the weights: the run ends after this.
-    if (outcome_.items == 0 || !std::isfinite(outcome_.loss)) return;
-    const at::NoGradGuard no_grad;
-    std::vector<std::vector<at::Tensor>> gradients;
-    for (const std::vector<int32_t>& inputs : group_inputs_) {
-      std::vector<at::Tensor>& group = gradients.emplace_back();
-      for (const int32_t index : inputs) group.push_back(parameters_.gradient(index));
-    }
-    optimizer_->step(gradients, inputs_.lr);
+    if (outcome_.items > 0 && std::isfinite(outcome_.loss)) update_.step(inputs_.lr);
   }
 
   Result<Message> moving_message() {
@@ -562,8 +490,7 @@ class TorchStageKernels : public StageKernels {
   std::vector<ValueId> kept_;
   std::unique_ptr<Interpreter> training_;
   std::unique_ptr<Interpreter> evaluation_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::vector<std::vector<int32_t>> group_inputs_;
+  ParameterUpdate update_;
 
   // Of the step at hand.
   StepInputs inputs_;
@@ -572,23 +499,10 @@ class TorchStageKernels : public StageKernels {
   std::vector<double> losses_;   // (loss, items) of each global micro-batch
   std::vector<double> squares_;  // by graph input
   StepOutcome outcome_;
-  bool are_gradients_divided_ = false;
   at::Tensor moving_sum_;
 };
 
 }  // namespace
-
-std::vector<size_t> user_inputs(const Graph& graph, const Stage& stage) {
-  std::vector<size_t> inputs;
-  size_t user_index = 0;
-  for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    if (graph.inputs[i].kind != GraphInput::Kind::kUser) continue;
-    if (std::ranges::count(stage.inputs, static_cast<int32_t>(i)) != 0)
-      inputs.push_back(user_index);
-    ++user_index;
-  }
-  return inputs;
-}
 
 Result<std::unique_ptr<StageKernels>> StageKernels::make(const StageOptions& options) {
   auto kernels = std::make_unique<TorchStageKernels>(options);

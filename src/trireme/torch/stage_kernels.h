@@ -60,9 +60,6 @@ struct StepOutcome {
   std::optional<double> gradient_norm;  // of the whole model, when norms were exchanged
 };
 
-// The user's inputs that a stage reads, counted among the user's, ascending.
-[[nodiscard]] std::vector<size_t> user_inputs(const Graph& graph, const Stage& stage);
-
 class StageKernels : public Kernels {
  public:
   static Result<std::unique_ptr<StageKernels>> make(const StageOptions& options);

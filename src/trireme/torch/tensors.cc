@@ -102,6 +102,17 @@ Result<at::Tensor> empty_tensor(const TensorType& type, const SymbolValues& symb
   });
 }
 
+at::Tensor as_archived(const at::Tensor& value, const TensorType& type,
+                       const SymbolValues& symbols) {
+  Result<at::Tensor> expected = empty_tensor(type, symbols);
+  TORCH_CHECK(expected.ok(), expected.ok() ? "" : expected.error().message);
+  at::Tensor copy = std::move(expected.value());
+  TORCH_CHECK(copy.sizes() == value.sizes(), "a tensor of sizes ", value.sizes(), " is sent where ",
+              copy.sizes(), " is expected");
+  if (copy.strides() == value.strides() && value.is_non_overlapping_and_dense()) return value;
+  return copy.copy_(value);
+}
+
 std::span<std::byte> tensor_memory(const at::Tensor& tensor) {
   TRIREME_CHECK(tensor.numel() == 0 || tensor.is_non_overlapping_and_dense(),
                 "a tensor that travels has gaps");

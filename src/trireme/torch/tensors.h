@@ -25,6 +25,11 @@ void copy_into(at::Tensor& tensor, const TensorView& view);
 // leave gaps or overlap, it is contiguous.
 [[nodiscard]] Result<at::Tensor> empty_tensor(const TensorType& type, const SymbolValues& symbols);
 
+// `value` with the strides of empty_tensor(type, symbols), copied where it has others. Throws where
+// its sizes are others.
+[[nodiscard]] at::Tensor as_archived(const at::Tensor& value, const TensorType& type,
+                                     const SymbolValues& symbols);
+
 // The memory of a dense tensor, whatever the order of its dims.
 [[nodiscard]] std::span<std::byte> tensor_memory(const at::Tensor& tensor);
 

@@ -1,0 +1,85 @@
+#include "trireme/torch/parameter_update.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "trireme/graph/name_pattern.h"
+
+namespace trireme {
+
+Result<ParameterUpdate> ParameterUpdate::make(const OptimizerOptions& options, const Graph& graph,
+                                              Parameters& parameters) {
+  double weight_decay = 0;
+  for (const OptimizerInfo& info : kOptimizers) {
+    if (info.name == options.name) weight_decay = info.default_weight_decay;
+  }
+  weight_decay = options.weight_decay.value_or(weight_decay);
+  std::optional<NamePattern> no_decay;
+  if (!options.no_decay.empty()) {
+    TRIREME_TRY(no_decay, NamePattern::make(options.no_decay));
+  }
+  // One group a dtype and decay: the fused kernels take one of each.
+  std::map<std::pair<at::ScalarType, bool>, std::vector<int32_t>> members;
+  for (const GradientBucket& bucket : parameters.buckets()) {
+    for (const int32_t index : bucket.inputs) {
+      const bool decays =
+          !no_decay.has_value() || !no_decay->matches_any(graph.inputs[index].names);
+      members[{parameters.value(index).scalar_type(), decays}].push_back(index);
+    }
+  }
+  ParameterUpdate update;
+  update.parameters_ = &parameters;
+  std::vector<OptimizerGroup> groups;
+  for (const auto& [key, indices] : members) {
+    OptimizerGroup group{.parameters = {}, .weight_decay = key.second ? weight_decay : 0.0};
+    for (const int32_t index : indices) {
+      group.parameters.push_back(parameters.value(index).detach());
+    }
+    groups.push_back(std::move(group));
+    update.group_inputs_.push_back(indices);
+  }
+  TRIREME_TRY(update.optimizer_, make_optimizer(options, std::move(groups)));
+  return update;
+}
+
+void ParameterUpdate::divide(double items) {
+  if (is_divided_) return;
+  is_divided_ = true;
+  if (items > 0) parameters_->divide_gradients(items);
+}
+
+void ParameterUpdate::fill_squares(const Partition& partition, int32_t stage,
+                                   std::span<double> squares) const {
+  std::set<int32_t> elsewhere;  // tied parameters that an earlier stage answers for
+  for (const Partition::TiedParameter& tied : partition.tied) {
+    if (tied.stages.front() != stage) elsewhere.insert(tied.input);
+  }
+  for (const GradientBucket& bucket : parameters_->buckets()) {
+    for (const int32_t index : bucket.inputs) {
+      if (elsewhere.contains(index)) continue;
+      squares[index] =
+          parameters_->accumulator(index).to(at::kDouble).square().sum().item<double>();
+    }
+  }
+}
+
+void ParameterUpdate::clip(double norm, double clip_norm) {
+  const double factor = clip_norm / (norm + 1e-6);
+  if (factor >= 1) return;
+  parameters_->scale_gradients(factor);  // a norm that is no number makes all of them none
+}
+
+void ParameterUpdate::step(double lr) {
+  const at::NoGradGuard no_grad;
+  std::vector<std::vector<at::Tensor>> gradients;
+  for (const std::vector<int32_t>& inputs : group_inputs_) {
+    std::vector<at::Tensor>& group = gradients.emplace_back();
+    for (const int32_t index : inputs) group.push_back(parameters_->gradient(index));
+  }
+  optimizer_->step(gradients, lr);
+}
+
+}  // namespace trireme

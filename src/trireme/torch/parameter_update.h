@@ -1,0 +1,42 @@
+// ParameterUpdate: from the gradient sums of a step to new weights: the division by the items, the
+// norm, clipping, the optimizer.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/graph/graph.h"
+#include "trireme/plan/partition.h"
+#include "trireme/torch/optimizer.h"
+#include "trireme/torch/optimizer_options.h"
+#include "trireme/torch/parameters.h"
+
+namespace trireme {
+
+class ParameterUpdate {
+ public:
+  // `parameters` outlives it.
+  static Result<ParameterUpdate> make(const OptimizerOptions& options, const Graph& graph,
+                                      Parameters& parameters);
+
+  void begin_step() { is_divided_ = false; }
+  // Makes means of the sums, once a step, however often it is called.
+  void divide(double items);
+  // squares[i] becomes the squared L2 norm of graph input i's mean gradient, where this stage
+  // answers for it: a parameter that stages share is the first one's.
+  void fill_squares(const Partition& partition, int32_t stage, std::span<double> squares) const;
+  // As torch.nn.utils.clip_grad_norm_: gradients of a norm above `clip_norm` are scaled down to it.
+  void clip(double norm, double clip_norm);
+  void step(double lr);
+
+ private:
+  Parameters* parameters_ = nullptr;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<std::vector<int32_t>> group_inputs_;  // by group of the optimizer, as graph inputs
+  bool is_divided_ = false;
+};
+
+}  // namespace trireme

@@ -14,17 +14,11 @@ from pathlib import Path
 import command
 import processes
 import pytest
-from processes import ACTION, Run, expect_report, rank_name, train_arguments, wait_until
+from processes import ACTION, Run, expect_report, free_port, rank_name, train_arguments, wait_until
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
 NOBODY_SAID = "its control connection ended"  # torchrun alone knows of what a process died
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def torchrun(*arguments, folder, options=(), num_ranks=4):

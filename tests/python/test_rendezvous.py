@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from processes import WORKER, Run, rank_name, train_arguments, wait_until
+from processes import WORKER, Run, free_port, rank_name, train_arguments, wait_until
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
@@ -27,11 +27,6 @@ def listener():
     taken.bind(("127.0.0.1", 0))
     taken.listen()
     return taken
-
-
-def free_port():
-    with listener() as probe:
-        return probe.getsockname()[1]
 
 
 def first_word(run):

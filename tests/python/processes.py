@@ -18,6 +18,8 @@ WORKER = command.BINARY.with_name("trireme-worker")
 STEPS_FOR_EVER = 10**8
 DEADLINE_S = 60  # for what must happen, however busy the machine is
 END_S = 5  # from a failure or a signal to the end of the last process
+# A shell that starts tests in the background, or nohup, lets all that they start ignore SIGINT or SIGHUP.
+HEARS_SIGNALS = ("env", "--default-signal=HUP,INT,TERM")
 NANOGPT = (command.DATA / "nanogpt.f32.pt2", "--data", f"safetensors:{command.DATA / 'nanogpt.data.safetensors'}")
 
 
@@ -91,7 +93,7 @@ class Run:
         self.out_path, self.err_path = folder / "stdout", folder / "stderr"
         out, err = self.out_path.open("wb"), self.err_path.open("wb")
         self.process = subprocess.Popen(
-            [str(a) for a in arguments],
+            [*HEARS_SIGNALS, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=popen.pop("stdout", out),
             stderr=err,

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/one_line.h"
 #include "trireme/cli/inspect.h"
 #include "trireme/cli/launch.h"
 #include "trireme/cli/outputs.h"
@@ -31,7 +32,7 @@ int print(std::string_view text, int exit_code) {
 }
 
 int refuse(const Error& error) {
-  fmt::print(stderr, "trireme: {}\n", error.message);
+  fmt::print(stderr, "trireme: {}\n", one_line(error.message));
   return 2;
 }
 

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/cli/launchers.h"
 #include "trireme/cli/request.h"
 #include "trireme/schedule/builders.h"
@@ -487,6 +488,10 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
   return fmt::format("there is no command {}; known are {}", arguments[0], known);
 }
 
+NothingToDo refused(std::string_view message) {
+  return {.exit_code = 2, .output = one_line(message) + "\n"};
+}
+
 // What CLI11 found no place for, which it names in reverse.
 std::string first_extra(const CLI::App& app, const std::vector<std::string>& arguments) {
   const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
@@ -551,8 +556,7 @@ Request parse_request(const std::string& program, const std::vector<std::string>
   eval_app->footer(kFooter);
 
   if (const std::string what = unknown_command(app, arguments); !what.empty()) {
-    return NothingToDo{.exit_code = 2,
-                       .output = fmt::format("{}: {}; see {} --help\n", program, what, program)};
+    return refused(fmt::format("{}: {}; see {} --help", program, what, program));
   }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
@@ -564,23 +568,18 @@ Request parse_request(const std::string& program, const std::vector<std::string>
     app.exit(success, out, error);
     return NothingToDo{.exit_code = 0, .output = out.str()};
   } catch (const CLI::ExtrasError&) {
-    return NothingToDo{
-        .exit_code = 2,
-        .output = fmt::format("{}: {} does not take {}; see {} {} --help\n", program, arguments[0],
-                              first_extra(app, arguments), program, arguments[0])};
+    return refused(fmt::format("{}: {} does not take {}; see {} {} --help", program, arguments[0],
+                               first_extra(app, arguments), program, arguments[0]));
   } catch (const CLI::ParseError& error) {
     const bool has_command = !arguments[0].starts_with("-");
-    return NothingToDo{.exit_code = 2,
-                       .output = fmt::format("{}: {}; see {}{} --help\n", program, error.what(),
-                                             program, has_command ? " " + arguments[0] : "")};
+    return refused(fmt::format("{}: {}; see {}{} --help", program, error.what(), program,
+                               has_command ? " " + arguments[0] : ""));
   }
   if (inspect_app->parsed()) return inspect;
   if (plan_app->parsed()) {
     follow_cut(*plan_app, plan.plan);
     if (plan.wants_json && plan.shows_schedule) {
-      return NothingToDo{
-          .exit_code = 2,
-          .output = fmt::format("{}: --json has no drawing; leave out --show-schedule\n", program)};
+      return refused(fmt::format("{}: --json has no drawing; leave out --show-schedule", program));
     }
     return plan;
   }
@@ -588,7 +587,7 @@ Request parse_request(const std::string& program, const std::vector<std::string>
   follow_cut(train_app->parsed() ? *train_app : *eval_app, run.plan);
   if (const std::string what = contradiction(run, train_app->parsed() ? *train_app : *eval_app);
       !what.empty()) {
-    return NothingToDo{.exit_code = 2, .output = fmt::format("{}: {}\n", program, what)};
+    return refused(fmt::format("{}: {}", program, what));
   }
   return run;
 }

@@ -94,6 +94,15 @@ TEST(Options, RefusesNumbersThatDoNotTrain) {
             "trireme: --clip-norm nan must be greater than 0\n");
 }
 
+TEST(Options, QuotesWhatItRefusesInOneLine) {
+  EXPECT_EQ(refusal({"train\x1b[2J"}),
+            "trireme: there is no command train\\x1b[2J; known are inspect, plan, train, eval; "
+            "see trireme --help\n");
+  EXPECT_EQ(refusal({"inspect", "m.pt2", "--no\nsuch"}),
+            "trireme: inspect does not take --no\\x0asuch; see trireme inspect --help\n");
+  EXPECT_LT(refusal({"plan", "m.pt2", "--pp", std::string(50'000, '\b')}).size(), 2100U);
+}
+
 TEST(Options, HelpGoesToStdoutWithExamples) {
   const Request request = parse_request("trireme", {"--help"});
   const NothingToDo& help = std::get<NothingToDo>(request);

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "trireme/import/one_line.h"
+#include "trireme/base/one_line.h"
 
 namespace trireme {
 namespace {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
+
 namespace trireme {
 namespace {
 
@@ -37,8 +39,8 @@ std::string describe_cause(const RunFailure& failure, const DescribeRank& descri
   const char* verb = failure.kind == FailureKind::kLost     ? "was lost"
                      : failure.kind == FailureKind::kFailed ? "failed"
                                                             : "died";
-  return fmt::format("{} {}: {}", with_host(describe(failure.rank), failure.host), verb,
-                     failure.reason);
+  return one_line(fmt::format("{} {}: {}", with_host(describe(failure.rank), failure.host), verb,
+                              failure.reason));
 }
 
 std::vector<std::string> describe_failure(const RunFailure& failure, const DescribeRank& describe) {

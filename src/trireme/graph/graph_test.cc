@@ -174,6 +174,13 @@ TEST(OpRules, NamesAreUnique) {
   for (const OpRule& rule : op_rules()) EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
 }
 
+TEST(Graph, ParserQuotesWhatItRefusesInOneLine) {
+  const auto message = [](const std::string& text) { return parse_graph(text).error().message; };
+  EXPECT_EQ(message("input %x \"x\" f\x1b[2J"), "line 1: 'f\\x1b' is not a dtype");
+  EXPECT_EQ(message("hint s0 = \x01"), "line 1: a size is missing at '\\x01'");
+  EXPECT_LT(message("return %" + std::string(9000, '\b')).size(), 2100U);
+}
+
 TEST(SymExpr, DivisionAndRemainderFloorAsInPython) {
   const auto value = [](std::string_view text) {
     return std::get<int64_t>(evaluate(parse_sym_expr(text).value(), {{"n", -7}}).value());

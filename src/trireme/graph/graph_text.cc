@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/graph/graph.h"
 
 namespace trireme {
@@ -12,7 +13,7 @@ namespace {
 
 // --- writing -----------------------------------------------------------------------------------
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') result += '\\';
@@ -53,7 +54,7 @@ struct ArgumentWriter {
   }
   std::string operator()(const SymExpr& expression) const { return to_text(expression); }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
-  std::string operator()(const std::string& text) const { return quoted(text); }
+  std::string operator()(const std::string& text) const { return in_quotes(text); }
   std::string operator()(const std::vector<SymExpr>& list) const {
     return "[" + joined(list, [](const SymExpr& e) { return to_text(e); }) + "]";
   }
@@ -73,11 +74,11 @@ constexpr std::string_view kInputKinds[] = {"parameter", "buffer", "constant", "
 std::string input_to_text(const Graph& graph, const GraphInput& input) {
   std::string line = fmt::format("{} %{}", kInputKinds[static_cast<int>(input.kind)],
                                  graph.values[input.value.value].name);
-  for (const std::string& name : input.names) line += " " + quoted(name);
+  for (const std::string& name : input.names) line += " " + in_quotes(name);
   line += " " + to_text(graph.values[input.value.value].type);
   if (input.requires_grad) line += " grad";
   if (!input.is_persistent) line += " transient";
-  if (!input.offsets.empty()) line += " offsets " + quoted(input.offsets);
+  if (!input.offsets.empty()) line += " offsets " + in_quotes(input.offsets);
   return line;
 }
 
@@ -108,7 +109,7 @@ class Cursor {
   }
   Status expect(std::string_view token) {
     if (take(token)) return Status();
-    return Error{fmt::format("'{}' expected at '{}'", token, rest_.substr(0, 24))};
+    return Error{fmt::format("'{}' expected at '{}'", token, one_line(rest_, 24))};
   }
   // Up to one of `stops`, parentheses nested inside are skipped.
   std::string_view take_until(std::string_view stops) {
@@ -407,7 +408,7 @@ class GraphParser {
       node.region = RegionId(region.integer);
     }
     if (!cursor.is_done()) {
-      return Error{fmt::format("'{}' is left over", cursor.rest().substr(0, 24))};
+      return Error{fmt::format("'{}' is left over", one_line(cursor.rest(), 24))};
     }
     graph_.nodes.push_back(std::move(node));
     return Status();
@@ -488,11 +489,14 @@ Result<Graph> parse_graph(std::string_view text) {
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (line.find_first_not_of(' ') == std::string_view::npos) continue;
     if (Status status = parser.parse_line(line); !status.ok()) {
-      return while_doing(fmt::format("line {}", line_number), status.error());
+      return Error{
+          one_line(while_doing(fmt::format("line {}", line_number), status.error()).message)};
     }
   }
   Graph graph = parser.take_graph();
-  TRIREME_TRY(verify_graph(graph));
+  if (const Status status = verify_graph(graph); !status.ok()) {
+    return Error{one_line(status.error().message)};
+  }
   return graph;
 }
 

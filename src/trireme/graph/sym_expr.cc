@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
+
 namespace trireme {
 namespace {
 
@@ -189,15 +191,17 @@ Result<SymExpr> parse_at(std::string_view text, size_t& position, int depth) {
     if (token == "0nan") return SymExpr::of_float(std::nan(""));
     char* float_end = nullptr;
     const double number = std::strtod(token.c_str(), &float_end);
-    if (*float_end != '\0') return Error{fmt::format("'{}' is not a number", token)};
+    if (*float_end != '\0') return Error{fmt::format("'{}' is not a number", one_line(token, 60))};
     return SymExpr::of_float(number);
   }
   while (position < text.size() && is_name_character(text[position])) ++position;
   std::string name(text.substr(start, position - start));
-  if (name.empty()) return Error{fmt::format("a size is missing at '{}'", text.substr(start, 12))};
+  if (name.empty())
+    return Error{fmt::format("a size is missing at '{}'", one_line(text.substr(start), 12))};
   if (position >= text.size() || text[position] != '(') return SymExpr::of_symbol(std::move(name));
   const SymFunction* function = find_function(name);
-  if (function == nullptr) return Error{fmt::format("unknown size function '{}'", name)};
+  if (function == nullptr)
+    return Error{fmt::format("unknown size function '{}'", one_line(name, 60))};
   std::vector<SymExpr> operands;
   do {
     ++position;
@@ -302,7 +306,8 @@ Result<SymExpr> parse_sym_expr(std::string_view text) {
   size_t position = 0;
   TRIREME_TRY(SymExpr expression, parse_at(text, position, 0));
   if (position != text.size()) {
-    return Error{fmt::format("'{}' is left over after the size", text.substr(position))};
+    return Error{
+        fmt::format("'{}' is left over after the size", one_line(text.substr(position), 60))};
   }
   return expression;
 }

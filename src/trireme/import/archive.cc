@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/graph/passes.h"
-#include "trireme/import/one_line.h"
 #include "trireme/import/program_reader.h"
 
 namespace trireme {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "trireme/import/one_line.h"
+#include "trireme/base/one_line.h"
 #include "trireme/import/unique_json.h"
 
 namespace trireme {

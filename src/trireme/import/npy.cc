@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "trireme/import/one_line.h"
+#include "trireme/base/one_line.h"
 
 namespace trireme {
 namespace {

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
+
 namespace trireme {
 namespace {
 
@@ -59,7 +61,7 @@ class SympyParser {
 
  private:
   Error malformed() const {
-    return Error{fmt::format("a size expression is malformed at '{}'", rest_.substr(0, 24))};
+    return Error{fmt::format("a size expression is malformed at '{}'", one_line(rest_, 24))};
   }
 
   void skip_spaces() {
@@ -141,7 +143,7 @@ class SympyParser {
       if (!takes_any && operands.size() != (takes_one ? 1u : 2u)) return malformed();
       return SymExpr::of_call(std::string(function.ours), std::move(operands));
     }
-    return Error{fmt::format("sizes with the function {} are not supported", name)};
+    return Error{fmt::format("sizes with the function {} are not supported", one_line(name, 60))};
   }
 
   Result<SymExpr> parse(int depth) {

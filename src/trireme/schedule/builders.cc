@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/schedule/builders/orders.h"
 #include "trireme/schedule/peers.h"
 #include "trireme/schedule/verify.h"
@@ -43,7 +44,8 @@ Result<const ScheduleBuilder*> find_builder(std::string_view name) {
     if (row.name == name) return &row;
     names.push_back(row.name);
   }
-  return Error{fmt::format("unknown schedule \"{}\"; known are {}", name, fmt::join(names, ", "))};
+  return Error{
+      fmt::format("unknown schedule {}; known are {}", in_quotes(name), fmt::join(names, ", "))};
 }
 
 // Puts receives right before the action that needs their data and sends right after the one that

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/one_line.h"
+
 namespace trireme {
 namespace {
 
@@ -133,26 +135,27 @@ Result<const Field*> find_field(std::string_view word) {
   std::vector<std::string_view> names;
   names.reserve(kFields.size());
   for (const Field& field : kFields) names.push_back(field.name);
-  return Error{fmt::format("unknown field \"{}\"; known are {}", word, fmt::join(names, ", "))};
+  return Error{
+      fmt::format("unknown field {}; known are {}", in_quotes(word), fmt::join(names, ", "))};
 }
 
 Status parse_field(const Field& field, std::string_view word, Schedule& schedule) {
   const bool has_value = word.size() > field.name.size();
   if (has_value == field.expected.empty()) {
-    return Error{has_value
-                     ? fmt::format("field \"{}\" takes no value", word)
-                     : fmt::format("field \"{}\" needs {} after a \"=\"", word, field.expected)};
+    return Error{has_value ? fmt::format("field {} takes no value", in_quotes(word))
+                           : fmt::format("field {} needs {} after a \"=\"", in_quotes(word),
+                                         field.expected)};
   }
   const std::string_view value = has_value ? word.substr(field.name.size() + 1) : "";
   if (!field.set(schedule, value)) {
-    return Error{fmt::format("field \"{}\" needs {} after the \"=\"", word, field.expected)};
+    return Error{fmt::format("field {} needs {} after the \"=\"", in_quotes(word), field.expected)};
   }
   return Status();
 }
 
 Result<Schedule> parse_header(const std::vector<std::string_view>& words) {
   if (words.size() < 2 || words[0] != "schedule") {
-    return Error{fmt::format("expected \"schedule NAME\", found \"{}\"", words[0])};
+    return Error{fmt::format("expected \"schedule NAME\", found {}", in_quotes(words[0]))};
   }
   Schedule schedule;
   schedule.builder = words[1];
@@ -182,9 +185,9 @@ Result<std::vector<Action>> parse_rank(const std::vector<std::string_view>& word
   const std::string expected = fmt::format("{}:", rank_index);
   if (words.size() < 2 || words[0] != "rank" || words[1] != expected) {
     return Error{fmt::format(
-        "expected \"rank {}\", found \"{}\"", expected,
-        fmt::join(words.begin(),
-                  words.begin() + std::min<int64_t>(2, static_cast<int64_t>(words.size())), " "))};
+        "expected \"rank {}\", found {}", expected,
+        in_quotes(fmt::format(
+            "{}", fmt::join(words.begin(), words.begin() + (words.size() < 2 ? 1 : 2), " "))))};
   }
   std::vector<Action> actions;
   for (size_t i = 2; i < words.size(); ++i) {
@@ -208,24 +211,24 @@ Result<Action> parse_action(std::string_view text) {
       text.substr(0, std::min(text.find_first_of(".0123456789"), text.size()));
   const std::optional<ActionKind> kind = kind_from_text(letters);
   if (!kind) {
-    return Error{fmt::format("unknown action \"{}\"; known are {}", text, known_kinds())};
+    return Error{fmt::format("unknown action {}; known are {}", in_quotes(text), known_kinds())};
   }
   Action action{.kind = *kind};
   std::string_view rest = text.substr(letters.size());
   if (*kind == ActionKind::kUpdate) {
-    if (!rest.empty()) return Error{fmt::format("action \"{}\": U takes no number", text)};
+    if (!rest.empty()) return Error{fmt::format("action {}: U takes no number", in_quotes(text))};
     return action;
   }
   const size_t dot = rest.find('.');
   const std::optional<int32_t> index = parse_number(rest.substr(0, dot));
   if (!index) {
-    return Error{fmt::format("action \"{}\": {} needs a number", text, letters)};
+    return Error{fmt::format("action {}: {} needs a number", in_quotes(text), letters)};
   }
   action.index = *index;
   if (dot == std::string_view::npos) return action;
   const std::optional<int32_t> chunk = parse_number(rest.substr(dot + 1));
   if (!has_micro_batch(*kind) || !chunk || *chunk == 0) {
-    return Error{fmt::format("action \"{}\": {}", text,
+    return Error{fmt::format("action {}: {}", in_quotes(text),
                              has_micro_batch(*kind)
                                  ? "a chunk is a number from 1 (0 is not written)"
                                  : fmt::format("{} has no chunk", letters))};

@@ -35,7 +35,10 @@ TEST(Action, ParserNamesTheWordAndWhatIsWrong) {
       {"F3.", "action \"F3.\": a chunk is a number from 1 (0 is not written)"},
       {"F3.1.2", "action \"F3.1.2\": a chunk is a number from 1 (0 is not written)"},
       {"AR1.2", "action \"AR1.2\": AR has no chunk"},
-      {"U0", "action \"U0\": U takes no number"}};
+      {"U0", "action \"U0\": U takes no number"},
+      {"\x1b[2J", "unknown action \"\\x1b[2J\"; known are F, B, U, SA, RA, SG, RG, AR, TR, SC"},
+      {"F3\n" + std::string(1000, 'x'),
+       "action \"F3\\x0a" + std::string(54, 'x') + " [cut]\": F needs a number"}};
   for (const auto& [text, message] : rows) EXPECT_EQ(message_of(parse_action(text)), message);
 }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/schedule/peers.h"
 #include "trireme/schedule/verify_rules.h"
 
@@ -128,7 +129,8 @@ std::string_view why_illegal(const ScheduleIndex& index, int32_t rank, const Act
 Status check_shape(const ScheduleIndex& index) {
   const Schedule& schedule = index.schedule();
   if (schedule.builder.empty() || schedule.builder.find_first_of(" \t\r\n") != std::string::npos) {
-    return Error{fmt::format("the schedule's name \"{}\" is not one word", schedule.builder)};
+    return Error{
+        fmt::format("the schedule's name {} is not one word", in_quotes(schedule.builder))};
   }
   TRIREME_TRY(check_counts(schedule));
   TRIREME_TRY(check_buckets(schedule));

@@ -18,6 +18,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/cli/launchers.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/request.h"
@@ -248,7 +249,7 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment,
     if (told.ok() && !environment.owns_hub()) leave(1);
     // The end of the run, or of the hub, ends this process on another thread with better words.
     std::this_thread::sleep_for(kHubTimeout);
-    fmt::print(stderr, "{} failed: {}\n", self, status.error().message);
+    fmt::print(stderr, "{} failed: {}\n", self, one_line(status.error().message));
     leave(1);
   }
   const Status finished = client.finish();
@@ -266,7 +267,7 @@ Status check_place(const RunSetup& setup, const RankEnvironment& environment) {
 // `last_words` of a rank that something other than `trireme train` started.
 int run(const std::vector<std::string>& arguments, LastWords* last_words) {
   const auto refuse_for = [last_words](const std::string& message) {
-    return refuse(fmt::format("trireme-worker: {}\n", message), last_words);
+    return refuse(fmt::format("trireme-worker: {}\n", one_line(message)), last_words);
   };
   const Request request = parse_request("trireme-worker", arguments);
   if (const auto* nothing = std::get_if<NothingToDo>(&request)) {

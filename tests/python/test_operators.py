@@ -103,9 +103,11 @@ def test_a_library_that_does_not_serve_is_refused(own_model, library, sentence):
 
 
 def test_two_libraries_of_one_name_space_are_refused(own_model):
-    libraries = ["--operator-library", SWISH, "--operator-library", LIBRARIES / "other_swish.so"]
-    said = refusal(own_model(Layers), *libraries, code=1)
-    assert "an --operator-library cannot be loaded: Only a single TORCH_LIBRARY can be used to register" in said
+    other = LIBRARIES / "other_swish.so"
+    said = refusal(own_model(Layers), "--operator-library", SWISH, "--operator-library", other, code=1)
+    assert (
+        f"--operator-library {other} cannot be loaded after {SWISH}: Only a single TORCH_LIBRARY can be used to" in said
+    )
     assert "frame #" not in said
 
 

@@ -6,9 +6,14 @@
 #include <filesystem>
 #include <system_error>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
+
+#include "trireme/data/sources.h"
+#include "trireme/import/initial_weights.h"
 
 namespace trireme {
 namespace {
@@ -21,7 +26,18 @@ bool is_same_file(const std::string& a, const std::string& b) {
   return fs::weakly_canonical(fs::absolute(a), code) == fs::weakly_canonical(fs::absolute(b), code);
 }
 
-// The files of "arrays:x.npy,y.npy" or "tokens:t.bin:uint16".
+// A file that exists, somewhere below a folder.
+bool lies_in(const std::string& file, const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  if (!fs::is_directory(folder, code)) return false;
+  const fs::path inner = fs::canonical(file, code);
+  if (code) return false;
+  const fs::path outer = fs::canonical(folder, code);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+// The files of "arrays:x.npy,y.npy", "arrays:x.npy,n=n.npy" or "tokens:t.bin:uint16".
 void add_data_files(const std::string& option, const std::string& spec,
                     std::vector<NamedFile>& files) {
   const size_t colon = spec.find(':');
@@ -29,10 +45,12 @@ void add_data_files(const std::string& option, const std::string& spec,
   const std::string rest = spec.substr(colon + 1);
   files.push_back({option, rest});
   files.push_back({option, rest.substr(0, rest.rfind(':'))});
-  for (size_t begin = 0; begin < rest.size();) {
-    const size_t end = std::min(rest.find(',', begin), rest.size());
-    files.push_back({option, rest.substr(begin, end - begin)});
-    begin = end + 1;
+  Result<std::vector<std::string>> paths =
+      split_paths({.spec = spec, .rest = rest, .inputs = {}, .seq_len = {}});
+  if (!paths.ok()) return;
+  for (const std::string& path : paths.value()) {
+    files.push_back({option, path});
+    files.push_back({option, path.substr(path.find('=') + 1)});
   }
 }
 
@@ -71,7 +89,7 @@ Status check_distinct(const std::vector<NamedFile>& outputs, const std::vector<N
         fs::exists(output.path, ignored) && !fs::is_regular_file(output.path, ignored);
     if (is_special) continue;
     for (const NamedFile& other : taken) {
-      if (!is_same_file(output.path, other.path)) continue;
+      if (!is_same_file(output.path, other.path) && !lies_in(output.path, other.path)) continue;
       return Error{
           fmt::format("{} {} would overwrite {}", output.option, output.path, other.option)};
     }
@@ -80,17 +98,48 @@ Status check_distinct(const std::vector<NamedFile>& outputs, const std::vector<N
   return Status();
 }
 
+Result<FileDescriptor> open_alone(const std::string& option, const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (!file.is_open()) {
+    return Error{
+        fmt::format("{} {}: cannot write the file: {}", option, path, std::strerror(errno))};
+  }
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return file;
+  // A file system without locks has no other error for those that do without.
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return file;
+  return Error{
+      fmt::format("{} {}: another run is writing this file; name another one", option, path)};
+}
+
 Status check_outputs(const RunRequest& request) {
-  std::vector<NamedFile> inputs = {{"MODEL", request.model}, {"--plan", request.plan.plan_path}};
+  std::vector<NamedFile> inputs = {{"MODEL", request.model},
+                                   {"--plan", request.plan.plan_path},
+                                   {"--eval-model", request.eval_model}};
+  for (const std::string& library : request.operator_libraries) {
+    inputs.push_back({"--operator-library", library});
+  }
   add_data_files("--data", request.data, inputs);
   add_data_files("--eval-data", request.eval_data, inputs);
-  // Weights may take the place of those that were read.
+  // Of a checkpoint that cannot be read, the sentence comes later.
+  const Result<InitialWeights> initial = InitialWeights::open(request.init);
+  std::vector<NamedFile> checkpoint;
+  if (initial.ok()) {
+    for (const std::string& file : initial.value().files()) checkpoint.push_back({"--init", file});
+  }
   const std::vector<NamedFile> texts = {{"--metrics", request.metrics},
                                         {"--grad-norms", request.grad_norms}};
-  TRIREME_TRY(check_distinct(texts, {{"--init", request.init}}));
+  TRIREME_TRY(check_distinct(texts, checkpoint));
+  // Weights may take the place of those that were read, but not that of a part of them.
+  if (checkpoint.size() > 1) TRIREME_TRY(check_distinct({{"--save", request.save}}, checkpoint));
   TRIREME_TRY(check_distinct({texts[0], texts[1], {"--save", request.save}}, inputs));
   TRIREME_TRY(check_writable("--save", request.save, WriteKind::kReplaced));
   TRIREME_TRY(check_writable("--metrics", request.metrics, WriteKind::kInPlace));
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(request.metrics, ignored)) {
+    const Result<FileDescriptor> metrics = open_alone("--metrics", request.metrics);
+    if (!metrics.ok()) return metrics.error();
+  }
   return check_writable("--grad-norms", request.grad_norms, WriteKind::kInPlace);
 }
 

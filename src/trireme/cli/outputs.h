@@ -6,6 +6,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/cli/request.h"
+#include "trireme/exec/file_descriptor.h"
 
 namespace trireme {
 
@@ -23,10 +24,15 @@ struct NamedFile {
   std::string path;
 };
 
-// Error when an output is a file that is read, or an output before it. Files that do not exist yet
-// are compared by name; devices and pipes may be named more than once.
+// Error when an output is a file that is read, or lies in a folder that is, or is an output before
+// it. Files that do not exist yet are compared by name; devices and pipes may be named more than
+// once.
 [[nodiscard]] Status check_distinct(const std::vector<NamedFile>& outputs,
                                     const std::vector<NamedFile>& inputs);
+
+// Opens `path` for writing and makes the file if there is none. While it is open, no other run
+// opens it so: error, and the file stays as it is.
+[[nodiscard]] Result<FileDescriptor> open_alone(const std::string& option, const std::string& path);
 
 // All output files of the request. Of the rank that writes, and of `trireme train`.
 [[nodiscard]] Status check_outputs(const RunRequest& request);

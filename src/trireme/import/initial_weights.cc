@@ -56,6 +56,14 @@ Result<InitialWeights> InitialWeights::open(const std::string& path) {
   return weights;
 }
 
+std::vector<std::string> InitialWeights::files() const {
+  std::vector<std::string> files = {path_};
+  for (const Shard& shard : shards_) {
+    if (has_index_) files.push_back(shard.path);
+  }
+  return files;
+}
+
 Status InitialWeights::read_file() {
   TRIREME_TRY(SafetensorsFile file, SafetensorsFile::open(path_));
   for (const auto& [name, tensor] : file.tensors()) shard_of_[name] = 0;

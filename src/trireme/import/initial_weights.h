@@ -27,6 +27,8 @@ class InitialWeights {
 
   // The file that says which tensors there are.
   [[nodiscard]] const std::string& path() const { return path_; }
+  // It, and the files that an index names.
+  [[nodiscard]] std::vector<std::string> files() const;
   [[nodiscard]] bool has(std::string_view name) const { return shard_of_.contains(name); }
   [[nodiscard]] std::vector<std::string> names() const;
   // Maps the file in which the tensor lies. Errors: it is absent or damaged, or lacks the tensor.

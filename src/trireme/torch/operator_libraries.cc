@@ -2,6 +2,8 @@
 
 #include <exception>
 #include <filesystem>
+#include <mutex>
+#include <span>
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -18,14 +20,29 @@
 namespace trireme {
 namespace {
 
+// The libraries up to the one that is being loaded. Whoever ends the process has no other way to
+// know; ranks that are threads load one after the other.
+struct Loading {
+  std::mutex mutex;
+  std::span<const std::string> paths;
+};
+Loading& loading() {
+  static Loading state;
+  return state;
+}
+
 // What a registration throws cannot pass the system's loader and ends the process, which would
 // print a stack trace.
 [[noreturn]] void leave_with_a_sentence() {
   const Status why = guard([] {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
   });
-  const std::string text = fmt::format("an --operator-library cannot be loaded: {}\n",
-                                       why.ok() ? "no reason given" : why.error().message);
+  const std::span<const std::string> paths = loading().paths;
+  const std::string text = fmt::format(
+      "--operator-library {} cannot be loaded{}: {}\n", paths.back(),
+      paths.size() == 1 ? ""
+                        : fmt::format(" after {}", fmt::join(paths.first(paths.size() - 1), ", ")),
+      why.ok() ? "no reason given" : why.error().message);
   static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
   _exit(1);
 }
@@ -52,9 +69,11 @@ std::string where(const std::vector<std::string>& paths) {
 }  // namespace
 
 Status load_operator_libraries(const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    if (Status status = load(path); !status.ok()) {
-      return while_doing("--operator-library " + path, status.error());
+  const std::lock_guard lock(loading().mutex);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    loading().paths = std::span(paths).first(i + 1);
+    if (Status status = load(paths[i]); !status.ok()) {
+      return while_doing("--operator-library " + paths[i], status.error());
     }
   }
   return register_native_operators();

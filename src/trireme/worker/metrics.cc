@@ -2,9 +2,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "trireme/cli/outputs.h"
 
 namespace trireme {
 namespace {
@@ -20,10 +23,11 @@ Result<MetricsFile> MetricsFile::create(const std::string& path) {
   MetricsFile file;
   file.path_ = path;
   if (path.empty()) return file;
-  file.file_.reset(std::fopen(path.c_str(), "w"));
-  if (file.file_ == nullptr) {
-    return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
-  }
+  TRIREME_TRY(FileDescriptor alone, open_alone("--metrics", path));
+  std::error_code code;
+  if (std::filesystem::is_regular_file(path, code)) std::filesystem::resize_file(path, 0, code);
+  if (code) return Error{fmt::format("cannot write {}: {}", path, code.message())};
+  file.file_.reset(::fdopen(alone.release(), "w"));
   return file;
 }
 

@@ -24,7 +24,7 @@ struct StepMetrics {
 
 class MetricsFile {
  public:
-  // Truncates the file. An empty path writes nothing.
+  // Truncates the file, and keeps other runs from writing it. An empty path writes nothing.
   static Result<MetricsFile> create(const std::string& path);
   // One line each, flushed, so that a reader sees it at once.
   Status write_step(const StepMetrics& metrics);

@@ -1,0 +1,90 @@
+"""No run overwrites what it or another run reads or writes: one sentence before it starts, and the file stays."""
+
+from __future__ import annotations
+
+import json
+
+import command
+import processes
+import pytest
+from processes import NANOGPT, Run, train_arguments, wait_until
+from safetensors.torch import load_file, save_file
+
+pytestmark = pytest.mark.binary
+
+TRAIN = ["train", *NANOGPT, "--batch", 8, "--steps", 1, "--workers", 1]
+
+
+def refusal(*arguments, path):
+    """Of a run that would have written `path`."""
+    before = path.read_bytes()
+    said = command.run(*arguments, code=2).stderr
+    assert path.read_bytes() == before
+    return said
+
+
+def test_the_metrics_of_a_run_that_goes_on_are_its_own(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    with Run([command.BINARY, *train_arguments("--metrics", metrics, pp=1, dp=1)], tmp_path) as run:
+        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 2, "steps")
+        said = command.run(*TRAIN, "--metrics", metrics, code=2).stderr
+        assert said == f"trireme: --metrics {metrics}: another run is writing this file; name another one\n"
+        assert run.process.poll() is None
+        run.process.terminate()  # ends its worker as well
+        run.process.wait(processes.DEADLINE_S)
+    lines = command.read_metrics(metrics)
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    command.run(*TRAIN, "--metrics", metrics)
+    assert len(command.read_metrics(metrics)) == 1
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Two files and their index."""
+    command.run(*TRAIN, "--save", tmp_path / "whole.safetensors")
+    weights = load_file(tmp_path / "whole.safetensors")
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    names = {name: f"part-{index % 2}.safetensors" for index, name in enumerate(weights)}
+    for file in set(names.values()):
+        save_file({n: weights[n] for n in weights if names[n] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    return folder
+
+
+@pytest.mark.parametrize("option", ["--metrics", "--save", "--grad-norms"])
+@pytest.mark.parametrize("name", ["part-1.safetensors", "model.safetensors.index.json"])
+def test_no_part_of_a_checkpoint_is_overwritten(checkpoint, option, name):
+    path = checkpoint / name
+    for init in (checkpoint, checkpoint / "model.safetensors.index.json"):
+        said = refusal(*TRAIN, "--init", init, option, path, path=path)
+        assert said == f"trireme: {option} {path} would overwrite --init\n"
+
+
+def test_weights_take_the_place_of_the_whole_checkpoint_or_lie_beside_it(checkpoint, tmp_path):
+    whole = tmp_path / "whole.safetensors"
+    command.run(*TRAIN, "--init", whole, "--save", whole)
+    beside = checkpoint / "trained.safetensors"
+    for _ in range(2):
+        command.run(*TRAIN, "--init", checkpoint, "--save", beside, "--metrics", checkpoint / "metrics.jsonl")
+    assert set(load_file(beside)) == set(load_file(whole))
+
+
+def test_no_file_that_is_read_is_overwritten(tmp_path):
+    folder = tmp_path / "texts" / "deep"
+    folder.mkdir(parents=True)
+    text, model = folder / "a,b.txt", tmp_path / "model.pt2"
+    text.write_bytes(bytes(1000))
+    model.write_bytes(NANOGPT[0].read_bytes())
+    files = [
+        (text, "--data", ["--data", f"bytes:{tmp_path / 'texts'}"]),
+        (text, "--data", ["--data", f"bytes:{folder}/a\\,b.txt"]),
+        (text, "--data", ["--data", f"arrays:x.npy,length={folder}/a\\,b.txt"]),
+        (text, "--eval-data", ["--data", "bytes:none", "--eval-data", f"bytes:{folder}"]),
+        (model, "--eval-model", ["--data", "bytes:none", "--eval-data", "bytes:none", "--eval-model", model]),
+        (model, "--operator-library", ["--data", "bytes:none", "--operator-library", model]),
+    ]
+    for path, read, options in files:
+        for option in ("--metrics", "--save"):
+            said = refusal("train", NANOGPT[0], "--batch", 8, "--steps", 1, *options, option, path, path=path)
+            assert said == f"trireme: {option} {path} would overwrite {read}\n"

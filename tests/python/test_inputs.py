@@ -190,6 +190,8 @@ def test_jagged_is_said_by_the_archive_or_the_option(case, tmp_path):
     options = ["--data", f"safetensors:{bag.file}", "--batch", 5, "--steps", 1, "--workers", 1, "--quiet"]
     refused = command.run("train", plain, *options, code=2)
     assert "or say where it is by --batch-dim INPUT=DIM and --jagged VALUES=OFFSETS" in refused.stderr
+    shown = command.run("inspect", plain).stdout
+    assert ", batch unknown (--batch-dim or --jagged of trireme train says it), symbolic sizes " in shown
     both = ["--jagged", "indices=offsets", "--jagged", "weights=offsets"]
     command.run("train", *both, plain, *options)
 

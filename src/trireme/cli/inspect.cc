@@ -124,6 +124,13 @@ Result<Findings> study(const Graph& graph) {
   return findings;
 }
 
+std::string batch_text(const Graph& graph, const Findings& findings) {
+  if (const std::optional<std::string> symbol = batch_symbol(graph)) return *symbol;
+  // As with jagged inputs, whose archive is not of trireme.export.
+  return findings.symbols.empty() ? "static"
+                                  : "unknown (--batch-dim or --jagged of trireme train says it)";
+}
+
 std::string items_text(const Graph& graph) {
   if (const auto* id = std::get_if<ValueId>(&graph.items)) return graph.values[id->value].name;
   if (const auto* expression = std::get_if<SymExpr>(&graph.items)) return to_text(*expression);
@@ -260,7 +267,7 @@ std::string to_table(const Archive& archive, const Findings& findings) {
                                  graph.nodes.size(), archive.torch_version());
   text += fmt::format("loss %{}, items {}, batch {}, symbolic sizes {}\n",
                       graph.values[graph.loss.value].name, items_text(graph),
-                      batch_symbol(graph).value_or("static"), fmt::join(findings.symbols, ", "));
+                      batch_text(graph, findings), fmt::join(findings.symbols, ", "));
   text += fmt::format("forward {} flops and {} B of activations a sample\n\n",
                       human(findings.flops), human(static_cast<double>(findings.activation_bytes)));
   write_inputs(archive, text);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/cli/open_files.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/result_text.h"
 #include "trireme/cli/run_setup.h"
@@ -30,6 +31,7 @@ Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::s
   options.worker_path = worker_path;
   options.arguments = arguments;
   options.num_workers = request.workers.value_or(setup.num_ranks());
+  TRIREME_TRY(allow_open_files(files_of_ranks(options.num_workers)));
   options.threads_per_worker = request.threads;
   options.watch.connect_timeout = std::chrono::seconds(request.rendezvous_timeout_s);
   options.watch.silence_timeout = std::chrono::seconds(request.silence_timeout_s);

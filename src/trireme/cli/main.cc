@@ -12,6 +12,7 @@
 
 #include "trireme/base/one_line.h"
 #include "trireme/cli/inspect.h"
+#include "trireme/cli/last_sentence.h"
 #include "trireme/cli/launch.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/request.h"
@@ -103,4 +104,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace trireme
 
-int main(int argc, char** argv) { return trireme::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  trireme::end_with_a_sentence("trireme");
+  return trireme::run({argv + 1, argv + argc});
+}

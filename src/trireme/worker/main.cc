@@ -19,7 +19,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/one_line.h"
+#include "trireme/cli/last_sentence.h"
 #include "trireme/cli/launchers.h"
+#include "trireme/cli/open_files.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/request.h"
 #include "trireme/cli/result_text.h"
@@ -292,6 +294,13 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
   if (const Status fits = check_place(setup.value(), environment.value()); !fits.ok()) {
     return refuse_for(fits.error().message);
   }
+  if (!environment.value().is_supervised()) {
+    // The first rank has the hub as well.
+    const int64_t num_files = files_of_ranks(2 * int64_t{environment.value().num_processes});
+    if (const Status may = allow_open_files(num_files); !may.ok()) {
+      return refuse_for(may.error().message);
+    }
+  }
   std::string interface_host;
   if (!run_request->interface.empty()) {
     Result<std::string> host = address_of_interface(run_request->interface);
@@ -305,6 +314,7 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
 }  // namespace trireme
 
 int main(int argc, char** argv) {
+  trireme::end_with_a_sentence("trireme-worker");
   trireme::keep_freed_memory();
   // Gloo writes to peers that may have gone; that has to be an error of a call, with words.
   ::signal(SIGPIPE, SIG_IGN);

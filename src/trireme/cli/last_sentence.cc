@@ -1,0 +1,63 @@
+#include "trireme/cli/last_sentence.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
+#include <new>
+#include <string_view>
+#include <system_error>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace trireme {
+namespace {
+
+// A handler of std::terminate takes no arguments.
+const char* the_program = "trireme";
+
+constexpr std::string_view kRemedy = "; raise the limit of this process (ulimit -a), or use less";
+
+// Asks for no memory, as there may be none.
+void say(std::string_view what, std::string_view remedy) {
+  std::array<char, 1000> line{};
+  const size_t room = line.size() - 1;
+  const size_t size = std::min(
+      fmt::format_to_n(line.data(), room, "{}: {}{}", the_program, what, remedy).size, room);
+  line.at(size) = '\n';
+  static_cast<void>(!::write(STDERR_FILENO, line.data(), size + 1));
+}
+
+[[noreturn]] void leave() {
+  // Several threads may find at once that they cannot go on; one speaks.
+  static std::atomic_flag is_taken;  // publishes nothing
+  while (is_taken.test_and_set()) ::pause();
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+    say("the system refused something that the program needs", kRemedy);
+  } catch (const std::bad_alloc&) {
+    say("there is no memory left", kRemedy);
+  } catch (const std::system_error& error) {
+    const bool is_thread = error.code() == std::errc::resource_unavailable_try_again;
+    if (is_thread)
+      say("the system starts no further thread", kRemedy);
+    else
+      say(error.what(), "");
+  } catch (const std::exception& error) {
+    say(error.what(), "");
+  } catch (...) {
+    say("an exception of unknown type ended the program", "");
+  }
+  ::_exit(1);
+}
+
+}  // namespace
+
+void end_with_a_sentence(const char* program) {
+  the_program = program;
+  std::set_terminate(leave);
+}
+
+}  // namespace trireme

@@ -103,6 +103,26 @@ def test_a_checkpoint_of_several_files_trains_as_in_pytorch(tiny_llama, tmp_path
     compare(model.expected(5), Trained(command.read_metrics(metrics), [], load_file(saved)))
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+def test_an_archive_of_its_own_is_evaluated_with_the_weights_of_a_checkpoint(tiny_llama, tmp_path, workers):
+    model = tiny_llama(True)
+    evaluated, metrics, saved = (tmp_path / n for n in ("eval.pt2", "metrics.jsonl", "saved.safetensors"))
+    with trireme.empty_weights():
+        other = LlamaForCausalLM(model.config).double()
+    trireme.export(other, {"input_ids": model.rows["input_ids"][:2]}, evaluated, loss="causal-lm", train=False)
+    layout = ["--pp", 2, "--dp", 2, "--micro-batches", 1, "--workers", workers]
+    evaluation = ["--eval-model", evaluated, "--eval-data", f"safetensors:{model.data}", "--eval-every", 2]
+    model.command("--init", model.folder, *layout, *evaluation, "--metrics", metrics, "--save", saved, steps=3)
+    lines = [line for line in command.read_metrics(metrics) if "eval_loss" in line]
+    assert [line["step"] for line in lines] == [2, 3]
+    for line in lines:
+        trained = LlamaForCausalLM(model.config).double()
+        trained.load_state_dict(model.expected(line["step"]).state)
+        with torch.no_grad():
+            wanted, _ = model.step(trained, model.rows)
+        assert line["eval_loss"] == pytest.approx(wanted.item(), rel=1e-9)
+
+
 def losses(model, tmp_path, *options):
     metrics = tmp_path / "losses.jsonl"
     model.command(*options, "--metrics", metrics, steps=2)

@@ -26,13 +26,15 @@ Result<at::Tensor> load_value(const Archive& archive, const GraphInput& input,
   const bool is_saved = input.kind == GraphInput::Kind::kParameter ||
                         (input.kind == GraphInput::Kind::kBuffer && input.is_persistent);
   const std::string* name = initial != nullptr && is_saved ? find_name(*initial, input) : nullptr;
-  if (name == nullptr) return load_tensor(archive, *stored);
-  const TensorView* view = initial->find(*name);
-  TRIREME_CHECK(view != nullptr && view->sizes == stored->sizes,
+  const bool is_to_come = name == nullptr && is_saved && !archive.has_values(*stored);
+  if (name == nullptr && !is_to_come) return load_tensor(archive, *stored);
+  const TensorView* view = is_to_come ? nullptr : initial->find(*name);
+  TRIREME_CHECK(is_to_come || (view != nullptr && view->sizes == stored->sizes),
                 "weights that do not fit reached the runtime");
   return guard([&]() -> Result<at::Tensor> {
     at::Tensor tensor = at::empty_strided(stored->sizes, stored->strides,
                                           at::TensorOptions().dtype(scalar_type(stored->dtype)));
+    if (is_to_come) return tensor;
     copy_into(tensor, *view);
     initial->release(*name);
     return tensor;

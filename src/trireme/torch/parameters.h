@@ -22,8 +22,9 @@
 namespace trireme {
 
 // A parameter, buffer or constant: from `initial` where it has one of its names, else from the
-// archive. It is of the archive's dtype and in its layout of memory. REQUIRES: one of them has
-// values, of the archive's shape; `initial` may be null.
+// archive. It is of the archive's dtype and in its layout of memory. What is saved and has values
+// in neither has arbitrary ones, for others to set. REQUIRES: `initial` has the archive's shapes;
+// it may be null.
 [[nodiscard]] Result<at::Tensor> load_value(const Archive& archive, const GraphInput& input,
                                             const InitialWeights* initial);
 

@@ -75,6 +75,36 @@ def test_a_buffer_written_by_out_is_refused_for_replicas(own_model):
     assert "which replicas cannot combine; use --dp 1" in refusal.stderr
 
 
+class Noisy(Head):
+    """A buffer that is filled at random in place."""
+
+    def __init__(self, fill="normal_"):
+        super().__init__()
+        self.fill = fill
+        self.register_buffer("noise", torch.zeros(WIDTH))
+
+    def middle(self, x):
+        getattr(self.noise, self.fill)()
+        return x + 0.1 * self.noise
+
+
+class Uniform(Noisy):
+    def __init__(self):
+        super().__init__("uniform_")
+
+
+@pytest.mark.parametrize("kind", [Noisy, Uniform])
+def test_a_buffer_filled_at_random_in_place_is_refused_for_replicas(own_model, kind):
+    model = own_model(kind)
+    trained = [model.train(layout=layout) for layout in [(1, 1, 2), (2, 1, 2)]]
+    assert [line["loss"] for line in trained[0].lines] == [line["loss"] for line in trained[1].lines]
+    refusal = model.command("--batch", 11, "--steps", 1, "--dp", 2, code=2)
+    assert refusal.stderr == (
+        f"trireme: the forward pass fills buffer 'noise' with random numbers by aten.{model.fresh().fill}.default, and each "
+        "replica draws its own; fill a new tensor instead, as torch.rand_like does, or use --dp 1\n"
+    )
+
+
 class Renormed(nn.Module):
     def __init__(self):
         super().__init__()

@@ -7,6 +7,7 @@
 
 #include "trireme/graph/aliasing.h"
 #include "trireme/graph/cuts.h"
+#include "trireme/graph/draws.h"
 #include "trireme/graph/op_cost.h"
 #include "trireme/graph/op_rules.h"
 
@@ -138,9 +139,17 @@ Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph, const Stage
       } else if (dp > 1 && is_direct && is_count) {
         continue;  // a module that runs twice counts twice
       } else if (dp > 1) {
+        const char* kind = is_buffer(graph.inputs[input]) ? "buffer" : "parameter";
+        if (is_random(node)) {
+          return Error{
+              fmt::format("the forward pass fills {} '{}' with random numbers by {}, and each "
+                          "replica draws its "
+                          "own; fill a new tensor instead, as torch.rand_like does, or use --dp 1",
+                          kind, name, node.op)};
+        }
         return Error{fmt::format(
             "the forward pass changes {} '{}' by {}, which replicas cannot combine; use --dp 1",
-            is_buffer(graph.inputs[input]) ? "buffer" : "parameter", name, node.op)};
+            kind, name, node.op)};
       }
     }
   }

@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import command
 import pytest
@@ -15,6 +17,7 @@ from processes import WORKER, Run, rank_name, train_arguments, wait_until
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
 SILENCE_S = 3
+MASTER = "10.77.0.1"
 PORT = 29500  # each pair of hosts has all ports for itself
 
 
@@ -58,13 +61,24 @@ class Hosts:
         (link,) = json.loads(self.ip(host, "-j", "-s", "link", "show", "dev", cable).stdout)
         return link["stats64"]["tx"]["bytes"]
 
+    def start(self, folder, host, command, environment=None):
+        (folder / host).mkdir()
+        names = folder / host / "hosts"
+        names.write_text("127.0.0.1 localhost\n10.77.0.1 a\n10.77.0.2 b\n")
+        # `ip netns exec` gives each its own view of what is mounted.
+        become = f'echo {host} >/proc/sys/kernel/hostname; mount --bind "$0" /etc/hosts; exec "$@"'
+        inside = ("ip", "netns", "exec", self.names[host], "unshare", "--uts", "sh", "-c", become, names)
+        return Run([*inside, *command], folder / host, environment)
+
     def rank(self, folder, host, rank, *arguments):
         """A rank of two on the host; rank 0 is on a."""
-        place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": str(PORT)}
-        named = ("sh", "-c", 'echo "$0" >/proc/sys/kernel/hostname; exec "$@"', host)
-        inside = ("ip", "netns", "exec", self.names[host], "unshare", "--uts", *named)
-        (folder / host).mkdir()
-        return Run([*inside, WORKER, *arguments], folder / host, place)
+        place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": MASTER, "MASTER_PORT": str(PORT)}
+        return self.start(folder, host, [WORKER, *arguments], place)
+
+    def torchrun(self, folder, host, *arguments, options):
+        """Two of four ranks on the host."""
+        launcher = [Path(sys.executable).with_name("torchrun"), "--no-python", "--nnodes", 2, "--nproc-per-node", 2]
+        return self.start(folder, host, [*launcher, *options, WORKER, *arguments])
 
     def run(self, folder, *arguments):
         with self.rank(folder, "a", 0, *arguments) as first, self.rank(folder, "b", 1, *arguments) as second:
@@ -106,6 +120,31 @@ def test_two_hosts_give_the_numbers_of_one(tmp_path, hosts, pp, dp):
             command.run(*arguments)
         else:
             hosts.run(folder, *arguments)
+        results.append(metrics_and_weights(folder))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("kind", ["static", "c10d"])
+def test_torchrun_on_two_hosts_gives_the_numbers_of_one(tmp_path, hosts, kind):
+    results = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        outputs = ("--metrics", folder / "metrics.jsonl", "--save", folder / "w.safetensors")
+        arguments = train_arguments(*outputs, steps=4)
+        if name == "one":
+            command.run(*arguments)
+        else:
+            static = [("--master-addr", MASTER, "--master-port", PORT, "--node-rank", node) for node in range(2)]
+            elastic = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{MASTER}:{PORT}", "--rdzv-id", "a")
+            places = static if kind == "static" else [elastic, elastic]
+            nodes = [
+                hosts.torchrun(folder, h, *arguments, options=place) for h, place in zip("ab", places, strict=True)
+            ]
+            with nodes[0] as first, nodes[1] as second:
+                assert first.wait() == 0, first.err
+                assert second.wait() == 0, second.err
+                assert "step 4/4  loss " in first.out + second.out
         results.append(metrics_and_weights(folder))
     assert results[0] == results[1]
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
+
 namespace trireme {
 namespace {
 
@@ -31,7 +33,7 @@ Result<int64_t> number_of(std::string_view digits) {
   const char* end = digits.data() + digits.size();
   const auto [stop, code] = std::from_chars(digits.data(), end, number);
   if (code != std::errc() || stop != end || digits[0] == '-' || digits.size() > kMaxDigits) {
-    return Error{fmt::format("'{}' is no number", digits)};
+    return Error{fmt::format("'{}' is no number", one_line(digits, 60))};
   }
   return number;
 }
@@ -47,7 +49,7 @@ Result<Names> expand_ranges(std::string_view ranges) {
         dash == std::string_view::npos ? from : std::string_view(range.substr(dash + 1));
     TRIREME_TRY(const int64_t first, number_of(from));
     TRIREME_TRY(const int64_t last, number_of(to));
-    if (last < first) return Error{fmt::format("{} ends before it begins", range)};
+    if (last < first) return Error{fmt::format("{} ends before it begins", one_line(range, 60))};
     if (numbers.size() + static_cast<size_t>(last - first) >= kMaxHosts) {
       return Error{"it has too many hosts"};
     }
@@ -75,7 +77,7 @@ Result<Names> expand_item(std::string_view item) {
     const size_t open = std::min(item.find('['), item.size());
     const std::string_view name = item.substr(0, open);
     if (name.find_first_of("] \t") != std::string_view::npos) {
-      return Error{fmt::format("'{}' is no name", name)};
+      return Error{fmt::format("'{}' is no name", one_line(name, 60))};
     }
     TRIREME_TRY(hosts, product(hosts, {std::string(name)}));
     item.remove_prefix(open);

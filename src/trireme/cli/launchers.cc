@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/cli/host_list.h"
 
 namespace trireme {
@@ -114,7 +115,8 @@ Result<int64_t> number_of(const Setting& setting, int64_t largest) {
   const char* end = text.data() + text.size();
   const auto [stop, code] = std::from_chars(text.data(), end, number);
   if (code != std::errc() || stop != end || number < 0 || number > largest) {
-    return Error{fmt::format("{} is '{}', not a number from 0 to {}", setting.name, text, largest)};
+    return Error{fmt::format("{} is '{}', not a number from 0 to {}", setting.name,
+                             one_line(text, 60), largest)};
   }
   return number;
 }
@@ -188,7 +190,7 @@ Result<std::string> first_of_node_list(const VariableLookup& variable) {
   if (!hosts.ok()) {
     return Error{
         fmt::format("{} of SLURM is '{}', not a list of hosts such as node[01-03,7],other: {}",
-                    list.name, list.text, hosts.error().message)};
+                    list.name, one_line(list.text, 200), hosts.error().message)};
   }
   // The name of the only host need not be known to a resolver.
   return hosts.value().size() == 1 ? "127.0.0.1" : hosts.value().front();

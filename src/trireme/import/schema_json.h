@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/one_line.h"
 #include "trireme/base/result.h"
 #include "trireme/graph/dtype.h"
 
@@ -66,9 +67,9 @@ Result<T> reading(const std::string& record, Body body) {
   try {
     return body();
   } catch (const Refusal& refusal) {
-    return Error{fmt::format("{}: {}", record, refusal.message)};
+    return Error{one_line(fmt::format("{}: {}", record, refusal.message))};
   } catch (const Json::exception& exception) {
-    return Error{fmt::format("{} is corrupted: {}", record, what_is_wrong(exception))};
+    return Error{one_line(fmt::format("{} is corrupted: {}", record, what_is_wrong(exception)))};
   }
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/plan/plan.h"
 
 namespace trireme {
@@ -85,7 +86,7 @@ Result<Plan> parse_plan(std::string_view text) {
     return Error{fmt::format("line {}: the value is of another kind than trireme plan writes",
                              exception.mark.line + 1)};
   } catch (const YAML::Exception& exception) {
-    return Error{fmt::format("line {}: {}", exception.mark.line + 1, exception.msg)};
+    return Error{fmt::format("line {}: {}", exception.mark.line + 1, one_line(exception.msg))};
   }
 }
 

@@ -10,7 +10,7 @@ import command
 import processes
 import pytest
 
-pytestmark = pytest.mark.binary
+pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
 MIB = 1 << 20
 NOBODY_ELSE = 54321  # a user without processes: the limit counts those of a user

@@ -39,6 +39,7 @@ std::vector<bool> gets_gradient(const Graph& graph) {
     for (ValueId id : operands(node)) need(id);
   }
   std::vector<bool> result;
+  result.reserve(graph.inputs.size());
   for (const GraphInput& input : graph.inputs) {
     result.push_back(input.kind == GraphInput::Kind::kParameter && input.requires_grad &&
                      is_needed[input.value.value]);

@@ -17,7 +17,9 @@ TIMEOUT_S = 60
 def run(*arguments: Any, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs `trireme ARGUMENTS`; the exit status must be `code`."""
     command = [str(BINARY), *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, errors="surrogateescape", timeout=TIMEOUT_S, check=False
+    )
     assert result.returncode == code, f"exit {result.returncode} of {' '.join(command)}\n{result.stdout}{result.stderr}"
     return result
 

@@ -8,7 +8,7 @@ import command
 import processes
 import pytest
 from processes import NANOGPT, Run, train_arguments, wait_until
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save_file
 
 pytestmark = pytest.mark.binary
 
@@ -88,3 +88,19 @@ def test_no_file_that_is_read_is_overwritten(tmp_path):
         for option in ("--metrics", "--save"):
             said = refusal("train", NANOGPT[0], "--batch", 8, "--steps", 1, *options, option, path, path=path)
             assert said == f"trireme: {option} {path} would overwrite {read}\n"
+
+
+def test_paths_that_are_not_utf_8_are_read_and_written(tmp_path):
+    """The bytes are those of the user; in JSON, which cannot hold them, they are replaced."""
+    odd = tmp_path / "a\udcffb"
+    odd.mkdir()
+    model = odd / "model.pt2"
+    model.write_bytes(NANOGPT[0].read_bytes())
+    for words in (["inspect", "--json", model], ["plan", "--pp", 2, "--json", model]):
+        assert json.loads(command.run(*words).stdout)
+    plan, saved, metrics = odd / "plan.yaml", odd / "saved.safetensors", odd / "metrics.jsonl"
+    command.run("plan", model, "--pp", 2, "-o", plan)
+    outputs = ["--save", saved, "--metrics", metrics, "--grad-norms", odd / "norms.json"]
+    command.run("train", model, *NANOGPT[1:], "--batch", 8, "--steps", 1, "--plan", plan, *outputs)
+    assert load(saved.read_bytes())
+    assert len(command.read_metrics(metrics)) == 1

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/json_text.h"
 #include "trireme/graph/aliasing.h"
 #include "trireme/graph/cuts.h"
 #include "trireme/graph/draws.h"
@@ -315,7 +316,7 @@ Result<std::string> inspect(const InspectRequest& request) {
   TRIREME_TRY(Archive archive, Archive::open(request.model));
   if (request.wants_graph && !request.wants_json) return to_text(archive.graph());
   TRIREME_TRY(Findings findings, study(archive.graph()));
-  if (request.wants_json) return to_json(archive, findings).dump(1) + "\n";
+  if (request.wants_json) return json_text(to_json(archive, findings), 1) + "\n";
   return to_table(archive, findings);
 }
 

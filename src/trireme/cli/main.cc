@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/json_text.h"
 #include "trireme/base/one_line.h"
 #include "trireme/cli/inspect.h"
 #include "trireme/cli/last_sentence.h"
@@ -74,7 +75,7 @@ Result<std::string> run_plan(const PlanRequest& request) {
                                 {"bytes_out", stage.bytes_out},
                                 {"inputs", stage.inputs}});
     }
-    return json.dump(1) + "\n";
+    return json_text(json, 1) + "\n";
   }
   std::string text = to_table(plan) + note_on_weights(archive);
   if (request.shows_schedule) text += "\n" + draw(schedule);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/json_text.h"
+
 namespace trireme {
 
 std::string result_text(const RunRequest& request, const std::string& line) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/json_text.h"
 #include "trireme/graph/op_cost.h"
 
 namespace trireme {
@@ -238,7 +239,7 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
   } else {
     TRIREME_TRY(positions, choose_cuts(graph, cuts, options.pp));
   }
-  Plan plan{.model = model_path,
+  Plan plan{.model = as_utf8(model_path),
             .num_nodes = static_cast<int64_t>(graph.nodes.size()),
             .pp = options.pp,
             .dp = options.dp,

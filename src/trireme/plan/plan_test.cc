@@ -168,5 +168,11 @@ return %loss
   EXPECT_NEAR(plan.stages[0].flops_share, 0.5, 0.02);
 }
 
+TEST(Plan, TextThatIsNotUtf8IsRefused) {
+  const Result<Plan> plan = parse_plan("format: trireme-plan-1\nschedule: 1f\xff\n");
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().message, "it is not UTF-8 text");
+}
+
 }  // namespace
 }  // namespace trireme

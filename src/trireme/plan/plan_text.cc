@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "trireme/base/json_text.h"
 #include "trireme/base/one_line.h"
 #include "trireme/plan/plan.h"
 
@@ -58,6 +59,8 @@ std::string to_text(const Plan& plan) {
 }
 
 Result<Plan> parse_plan(std::string_view text) {
+  // The emitter could not write such strings again.
+  if (!is_utf8(text)) return Error{"it is not UTF-8 text"};
   try {
     const YAML::Node root = YAML::Load(std::string(text));
     if (!root.IsMap() || root["format"].as<std::string>("") != "trireme-plan-1") {

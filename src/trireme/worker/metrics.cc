@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/json_text.h"
 #include "trireme/cli/outputs.h"
 
 namespace trireme {
@@ -46,7 +47,7 @@ Status MetricsFile::write_step(const StepMetrics& metrics) {
                                  {"seconds", metrics.seconds},
                                  {"lr", metrics.lr}};
   if (metrics.grad_norm.has_value()) line["grad_norm"] = number(*metrics.grad_norm);
-  return write_line(line.dump());
+  return write_line(json_text(line));
 }
 
 Status MetricsFile::write_eval(int64_t step, double eval_loss) {
@@ -64,7 +65,7 @@ Status write_gradient_norms(const std::string& path, const Graph& graph,
     }
   }
   std::FILE* file = std::fopen(path.c_str(), "w");
-  const std::string text = json.dump(1) + "\n";
+  const std::string text = json_text(json, 1) + "\n";
   const bool is_written = file != nullptr && std::fputs(text.c_str(), file) >= 0;
   if ((file != nullptr && std::fclose(file) != 0) || !is_written) {
     return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};

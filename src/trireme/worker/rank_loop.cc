@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/json_text.h"
 #include "trireme/torch/operator_libraries.h"
 #include "trireme/torch/stage_kernels.h"
 #include "trireme/worker/checkpoint.h"
@@ -264,7 +265,7 @@ class RankLoop {
   }
 
   void publish(const nlohmann::ordered_json& event) const {
-    if (context_.publish) context_.publish(event.dump());
+    if (context_.publish) context_.publish(json_text(event));
   }
 
   void publish_step(const StepMetrics& metrics) const {

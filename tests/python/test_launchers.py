@@ -139,6 +139,22 @@ def test_a_stopped_run_says_so(tmp_path):
     )
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_stopped_says_so_once(tmp_path, rank):
+    metrics = tmp_path / "metrics.jsonl"
+    runs = plain_ranks(tmp_path, *[train_arguments("--metrics", metrics, dp=1)] * 2)
+    with runs[0] as first, runs[1] as second:
+        first.wait_for_steps(metrics, 1)
+        runs[rank].process.terminate()
+        assert first.wait() == 1
+        assert second.wait() == 1
+        said = [line for line in first.err.splitlines() if line.startswith("rank ")]
+    stopped = "failed: stopped by SIGTERM, which launchers send when they are stopped or another rank has ended"
+    assert said[0] == f"{rank_name(rank)} {stopped}"
+    assert len(said) == 2, said
+    assert second.err == ""
+
+
 def test_a_rank_that_fails_is_named(tmp_path):
     with torchrun(*train_arguments("--lr", 1e30, steps=50), folder=tmp_path) as run:
         assert run.wait() != 0

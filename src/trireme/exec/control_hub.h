@@ -4,8 +4,8 @@
 // 0's own client then connects to it like the others, and rank 0 keeps it until AllFinished or a
 // RunFailure has come, because its end is a loss for every rank that has not finished. One thread
 // of its own does everything. The first rank that is lost or fails ends the run: the hub tells all
-// others, asks what they are doing, and hands one RunFailure to its owner (run_watch.h has the
-// rules).
+// that live, asks the others what they are doing, and hands one RunFailure to its owner
+// (run_watch.h has the rules).
 #pragma once
 
 #include <chrono>

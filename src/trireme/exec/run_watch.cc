@@ -211,7 +211,13 @@ TimePoint RunWatch::next_deadline() const {
 
 std::optional<RunWatch::Announcement> RunWatch::take_announcement() {
   if (!std::exchange(has_announcement_, false)) return std::nullopt;
-  return Announcement{.cause = failure_, .to = asked_};
+  Announcement announcement{.cause = failure_, .to = asked_};
+  // A rank that said so itself may live on, and would report the end of the hub as news.
+  const RankRecord& cause = record(failure_.rank);
+  if (cause.state == RankState::kFailed && cause.is_connected) {
+    announcement.to.push_back(failure_.rank);
+  }
+  return announcement;
 }
 
 std::optional<RunFailure> RunWatch::take_failure() {

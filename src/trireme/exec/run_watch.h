@@ -9,8 +9,8 @@
 // A killed rank makes its neighbours fail within milliseconds, so their word may be read before the
 // end of the killed rank's connection. A failure of unknown origin therefore settles for a moment,
 // in which a rank that is lost, or that failed on its own account, takes its place as the cause.
-// Then the others are told (`Announcement`) and asked what they are doing; the failure is decided
-// when all have answered or the time for it is over.
+// Then all that live are told (`Announcement`), and all but the cause are asked what they are
+// doing; the failure is decided when they have answered or the time for it is over.
 #pragma once
 
 #include <chrono>

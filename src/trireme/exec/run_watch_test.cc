@@ -112,14 +112,14 @@ TEST(RunWatch, AFailureOfUnknownOriginYieldsToOneThatIsCertain) {
   watch.failed(1, "another transfer failed", FailureOrigin::kUnknown, kStart);
   watch.failed(2, "the loss is nan", FailureOrigin::kOwn, kStart + milliseconds(1));
   watch.tick(kStart + milliseconds(1));
-  EXPECT_EQ(told(watch), "rank 2 failed: the loss is nan -> 0 1");
+  EXPECT_EQ(told(watch), "rank 2 failed: the loss is nan -> 0 1 2");
 }
 
 TEST(RunWatch, AFailureOfUnknownOriginStandsWhenNothingBetterComes) {
   RunWatch watch = connected(2);
   watch.failed(0, "a transfer failed", FailureOrigin::kUnknown, kStart);
   watch.tick(kStart + milliseconds(150));
-  EXPECT_EQ(told(watch), "rank 0 failed: a transfer failed -> 1");
+  EXPECT_EQ(told(watch), "rank 0 failed: a transfer failed -> 1 0");
   watch.connection_ended(1, kStart + milliseconds(151));
   EXPECT_EQ(decided(watch), "rank 0 failed: a transfer failed\nrank 1 ended as well\n");
 }

@@ -12,7 +12,7 @@ import command
 import pytest
 from processes import train_arguments, trireme
 
-pytestmark = [pytest.mark.binary, pytest.mark.slow]
+pytestmark = [pytest.mark.binary, pytest.mark.slow, pytest.mark.alone]
 
 SLACK = 3
 ROUNDS = 3

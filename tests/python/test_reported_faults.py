@@ -125,6 +125,7 @@ def test_tiny_socket_buffers_stop_nothing(own_model, narrow_network, schedule):
     assert losses == plain.losses
 
 
+@pytest.mark.alone
 def test_a_busy_machine_changes_no_bit(own_model):
     """T25: gradients that race would differ from run to run while ranks are preempted."""
     model = own_model(Deep, torch.float32)

@@ -289,7 +289,9 @@ void add_train_options(CLI::App& app, RunRequest& run) {
   app.add_flag("--drop-last", run.drops_last, "leave out an epoch's last, shorter batch")
       ->group("Data");
   add_optimizer_options(app, run);
-  app.add_option("--save", run.save, "write the weights to this safetensors file at the end")
+  app.add_option(
+         "--save", run.save,
+         "write the weights to this safetensors file at the end, and before the first evaluation")
       ->check(not_empty())
       ->group("Run");
   app.add_option("--save-every", run.save_every, "and every K steps")

@@ -88,6 +88,8 @@ class TorchStageKernels : public StageKernels {
     if (!inputs_.is_training) return Status();
     update_.begin_step();
     return guard([&] {
+      before_.clear();
+      for (const int32_t input : changed_) before_.push_back(parameters_.value(input).clone());
       parameters_.zero_gradients();
       moving_.begin_step();
     });
@@ -255,7 +257,7 @@ class TorchStageKernels : public StageKernels {
     TRIREME_TRY((inputs_.is_training ? training_ : evaluation_)->run(values, run));
     batch.symbols = std::move(run.symbols);
     return guard([&] {
-      if (inputs_.is_training) keep_changed(changed);
+      if (inputs_.is_training) set_changed(changed);
       keep_outputs(batch, values);
       if (is_last_) keep_loss(batch, values, index);
       if (!inputs_.is_training) micro_batches_.at(index).received.clear();
@@ -264,7 +266,7 @@ class TorchStageKernels : public StageKernels {
 
   // A forward works on its own copies of the buffers that it changes: the backward of an earlier
   // micro-batch may still need their values of then, and an evaluation leaves them as they were.
-  void keep_changed(const std::vector<at::Tensor>& changed) {
+  void set_changed(const std::vector<at::Tensor>& changed) {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < changed.size(); ++i) {
       at::Tensor buffer = parameters_.value(changed_[i]);
@@ -465,7 +467,10 @@ class TorchStageKernels : public StageKernels {
   void update() {
     update_.divide(outcome_.items);
     // Nothing to learn from, or numbers that would poison the weights: the run ends after this.
-    if (outcome_.items > 0 && std::isfinite(outcome_.loss)) update_.step(inputs_.lr);
+    const bool learns = outcome_.items > 0 && std::isfinite(outcome_.loss) &&
+                        std::isfinite(outcome_.gradient_norm.value_or(0));
+    if (learns) return update_.step(inputs_.lr);
+    set_changed(before_);
   }
 
   Result<Message> moving_message() {
@@ -493,6 +498,7 @@ class TorchStageKernels : public StageKernels {
   ParameterUpdate update_;
 
   // Of the step at hand.
+  std::vector<at::Tensor> before_;  // the buffers of `changed_` before it
   StepInputs inputs_;
   std::vector<SymbolValues> symbols_;  // by micro-batch
   std::map<int32_t, MicroBatch> micro_batches_;

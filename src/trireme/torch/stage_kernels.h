@@ -55,7 +55,8 @@ struct StepInputs {
 struct StepOutcome {
   double loss = 0;  // mean over all items of the global batch
   double items = 0;
-  // The first replica with a micro-batch whose loss is not finite: the weights were not updated.
+  // The first replica with a micro-batch whose loss is not finite. Neither then, nor where the
+  // norm is not finite or there are no items, does a step change weights or buffers.
   std::optional<int32_t> non_finite_replica;
   std::optional<double> gradient_norm;  // of the whole model, when norms were exchanged
 };

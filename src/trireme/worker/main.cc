@@ -120,17 +120,20 @@ class RunVoice {
   std::latch is_over_{1};
 };
 
+void warn(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+
 // Other ranks reach this one by `host`.
 RankOutcome run_process_rank(const RunSetup& setup, const RankEnvironment& environment,
                              const std::string& host, ControlClient& client, Watch& watch) {
   Result<std::unique_ptr<Transport>> transport = make_gloo_transport(
       {.rank = environment.rank, .num_ranks = environment.num_processes, .host = host}, client);
-  if (!transport.ok()) return {.status = transport.error(), .culprit = {}};
+  if (!transport.ok()) return {.status = transport.error(), .is_own = false};
   RankOutcome outcome =
       run_rank(setup, {.rank = environment.rank,
                        .transport = transport.value().get(),
                        .publish = [&](std::string text) { client.publish(std::move(text)); },
                        .watch = [&](const Executor* each) { watch.set_executor(0, each); },
+                       .warn = warn,
                        .phase = [&](std::string text) { watch.set_phase(0, std::move(text)); }});
   // Its buffers may still be posted, so nothing is destroyed after a failure.
   if (!outcome.status.ok()) static_cast<void>(transport.value().release());
@@ -156,6 +159,7 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
                                  [&watch, rank](const Executor* executor) {
                                    watch.set_executor(static_cast<size_t>(rank), executor);
                                  },
+                             .warn = warn,
                              .phase =
                                  [&watch, rank](std::string text) {
                                    watch.set_phase(static_cast<size_t>(rank), std::move(text));
@@ -164,8 +168,7 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
         const std::string& message = outcome.status.error().message;
         const std::lock_guard lock(mutex);
         if (!first_error.has_value()) {
-          const int32_t culprit = outcome.culprit.value_or(rank);
-          first_error = Error{fmt::format("{}: {}", setup.describe_rank(culprit), message)};
+          first_error = Error{fmt::format("{}: {}", setup.describe_rank(rank), message)};
         }
         shut_down(*network, message);
       });
@@ -241,13 +244,12 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment,
   }
   const bool uses_threads = environment.num_processes == 1 && setup.num_ranks() > 1;
   const RankOutcome outcome =
-      uses_threads ? RankOutcome{.status = run_threads(setup, client, watch), .culprit = {}}
+      uses_threads ? RankOutcome{.status = run_threads(setup, client, watch), .is_own = false}
                    : run_process_rank(setup, environment, met.value().own_host, client, watch);
   const Status& status = outcome.status;
   if (!status.ok()) {
-    const bool is_own = outcome.culprit == environment.rank;
-    const Status told =
-        client.fail(status.error().message, is_own ? FailureOrigin::kOwn : FailureOrigin::kUnknown);
+    const Status told = client.fail(status.error().message,
+                                    outcome.is_own ? FailureOrigin::kOwn : FailureOrigin::kUnknown);
     if (told.ok() && !environment.owns_hub()) leave(1);
     // The end of the run, or of the hub, ends this process on another thread with better words.
     std::this_thread::sleep_for(kHubTimeout);

@@ -24,7 +24,7 @@ class RankLoop {
   RankLoop(const RunSetup& setup, RankContext context)
       : setup_(setup), context_(std::move(context)) {}
 
-  [[nodiscard]] std::optional<int32_t> culprit() const { return culprit_; }
+  [[nodiscard]] bool has_fault() const { return !fault_.empty(); }
 
   Status run() {
     TRIREME_TRY(start());
@@ -83,16 +83,21 @@ class RankLoop {
     for (int64_t step = 1; step <= setup_.num_steps; ++step) {
       const bool is_last = step == setup_.num_steps;
       TRIREME_TRY(train_step(step, is_last));
+      if (!fault_.empty()) break;
       const bool evaluates =
           setup_.eval_data != nullptr &&
           (is_last || (request.eval_every.has_value() && step % *request.eval_every == 0));
+      // What an evaluation finds wrong with its data, the first one finds.
+      const bool is_first_evaluation = evaluates && !has_evaluated_;
+      const bool saves = !request.save.empty() &&
+                         (is_last || is_first_evaluation ||
+                          (request.save_every.has_value() && step % *request.save_every == 0));
+      if (saves) TRIREME_TRY(save(step));
       if (evaluates) TRIREME_TRY(evaluate(step));
-      const bool saves =
-          !request.save.empty() &&
-          (is_last || (request.save_every.has_value() && step % *request.save_every == 0));
-      if (saves) TRIREME_TRY(save());
     }
-    return Status();
+    // All ranks know it; the one that writes speaks once it has written, and that ends the others.
+    if (fault_.empty() || !is_reporter()) return Status();
+    return Error{fault_ + saved_text()};
   }
 
   Status train_step(int64_t step, bool is_last) {
@@ -127,32 +132,37 @@ class RankLoop {
             write_gradient_norms(request.grad_norms, setup_.graph, kernels_->gradient_norms()));
       }
     }
-    return check_finite(step, outcome);
+    fault_ = fault_of(step, outcome);
+    if (fault_.empty() || request.save.empty() || step == 1) return Status();
+    const Status saved = save(step - 1);
+    return saved.ok() ? saved : Status(while_doing(fault_, saved.error()));
   }
 
-  // All ranks have the same numbers, so all stop at the same step with the same words.
-  Status check_finite(int64_t step, const StepOutcome& outcome) {
-    culprit_ = outcome.non_finite_replica.value_or(0) * setup_.plan.pp;
+  // Why the step has not changed the weights; empty where it has.
+  [[nodiscard]] std::string fault_of(int64_t step, const StepOutcome& outcome) const {
     if (outcome.non_finite_replica.has_value()) {
-      *culprit_ += setup_.plan.pp - 1;
-      return Error{
-          fmt::format("the loss of step {} is not finite, first on {}; the weights are "
-                      "those of step {}",
-                      step, setup_.describe_rank(*culprit_), step - 1)};
+      const int32_t rank = (*outcome.non_finite_replica + 1) * setup_.plan.pp - 1;
+      return fmt::format("the loss of step {} is not finite, first on {}", step,
+                         setup_.describe_rank(rank));
     }
     if (outcome.gradient_norm.has_value() && !std::isfinite(*outcome.gradient_norm)) {
-      return Error{fmt::format("the gradient norm of step {} is not finite", step)};
+      return fmt::format("the gradient norm of step {} is not finite", step);
     }
     if (outcome.items == 0) {
-      return Error{fmt::format("the batch of step {} has no items: every target is ignored", step)};
+      return fmt::format("the batch of step {} has no items: every target is ignored", step);
     }
-    culprit_.reset();
-    return Status();
+    return "";
+  }
+
+  [[nodiscard]] std::string saved_text() const {
+    if (saved_step_ == 0) return "";
+    return fmt::format("; the weights of step {} are in {}", saved_step_, setup_.request.save);
   }
 
   struct EvalOutcome {
     double loss = 0;
     double items = 0;
+    std::string fault;  // in the data or the weights; empty: none
   };
 
   Result<EvalOutcome> run_evaluation() {
@@ -182,32 +192,51 @@ class RankLoop {
                  {"loss", outcome.loss}});
       }
     }
-    if (total == 0) return Error{"the evaluation data has no items: every target is ignored"};
-    const double loss = weighted / total;
-    if (!std::isfinite(loss)) return Error{"the loss of the evaluation is not finite"};
-    return EvalOutcome{.loss = loss, .items = total};
+    EvalOutcome outcome{.loss = weighted / total, .items = total, .fault = {}};
+    if (total == 0) {
+      outcome.fault = "the evaluation data has no items: every target is ignored";
+    } else if (!std::isfinite(outcome.loss)) {
+      outcome.fault = "the loss of the evaluation is not finite";
+    }
+    return outcome;
   }
 
+  // Training goes on after an evaluation without a loss; the run fails if the last one has none.
   Status evaluate(int64_t step) {
-    TRIREME_TRY(EvalOutcome outcome, run_evaluation());
+    has_evaluated_ = true;
+    Result<EvalOutcome> evaluated = run_evaluation();
+    if (!evaluated.ok()) return Error{evaluated.error().message + saved_text()};
+    const EvalOutcome& outcome = evaluated.value();
+    const bool is_last = step == setup_.num_steps;
+    if (is_last) fault_ = outcome.fault;
     if (!is_reporter()) return Status();
+    TRIREME_TRY(metrics_.write_eval(step, outcome.loss));
+    if (!outcome.fault.empty()) {
+      if (!is_last) {
+        context_.warn(fmt::format("after step {}: {}; training goes on", step, outcome.fault));
+      }
+      return Status();
+    }
     result_["eval_loss"] = outcome.loss;
     publish({{"event", "eval"}, {"step", step}, {"eval_loss", outcome.loss}});
-    return metrics_.write_eval(step, outcome.loss);
+    return Status();
   }
 
   Status evaluate_only() {
     TRIREME_TRY(EvalOutcome outcome, run_evaluation());
-    if (!is_reporter()) return Status();
+    if (is_reporter()) TRIREME_TRY(metrics_.write_eval(0, outcome.loss));
+    fault_ = outcome.fault;
+    if (!fault_.empty() && is_reporter()) return Error{fault_};
     result_["eval_loss"] = outcome.loss;
     result_["items"] = outcome.items;
-    return metrics_.write_eval(0, outcome.loss);
+    return Status();
   }
 
-  Status save() {
+  Status save(int64_t step) {
     enter("saving " + setup_.request.save);
     TRIREME_TRY(
         save_weights(setup_.request.save, setup_, context_.rank, *kernels_, *context_.transport));
+    saved_step_ = step;
     enter("the pause between two steps");
     if (is_reporter()) {
       publish({{"event", "note"}, {"text", fmt::format("saved {}", setup_.request.save)}});
@@ -286,7 +315,9 @@ class RankLoop {
   std::unique_ptr<StageKernels> eval_kernels_;  // of --eval-model
   std::unique_ptr<Executor> executor_;
   MetricsFile metrics_;
-  std::optional<int32_t> culprit_;  // of the failure of a step that all ranks see
+  int64_t saved_step_ = 0;  // the last one whose weights were saved
+  bool has_evaluated_ = false;
+  std::string fault_;  // in what all ranks computed together: why the run fails
   nlohmann::ordered_json result_ = {{"event", "result"}};
   std::map<Key, Schedule> schedules_;
 };
@@ -295,8 +326,8 @@ class RankLoop {
 
 RankOutcome run_rank(const RunSetup& setup, const RankContext& context) {
   auto loop = std::make_unique<RankLoop>(setup, context);
-  RankOutcome outcome{.status = loop->run(), .culprit = {}};
-  outcome.culprit = loop->culprit();
+  RankOutcome outcome{.status = loop->run(), .is_own = false};
+  outcome.is_own = loop->has_fault();
   // Other threads may still write into the buffers of a step that failed, and read its action.
   if (!outcome.status.ok()) static_cast<void>(loop.release());
   return outcome;

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "trireme/base/result.h"
@@ -24,14 +23,16 @@ struct RankContext {
   // What the rank is doing: the executor, while it exists, and nullptr before it goes. It stays
   // after a failure, with all memory that transfers may still use.
   std::function<void(const Executor*)> watch;
+  // A line for stderr, whatever is published; called by rank 0.
+  std::function<void(const std::string&)> warn;
   // What it is doing when the executor is not: "saving out.safetensors".
   std::function<void(std::string)> phase;
 };
 
 struct RankOutcome {
   Status status;
-  // The rank whose failure it is, where all ranks have the same numbers and fail in the same words.
-  std::optional<int32_t> culprit;
+  // The failure is no echo of another rank's.
+  bool is_own = false;
 };
 
 [[nodiscard]] RankOutcome run_rank(const RunSetup& setup, const RankContext& context);

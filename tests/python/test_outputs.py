@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import socket
 
 import command
 import processes
@@ -104,3 +107,47 @@ def test_paths_that_are_not_utf_8_are_read_and_written(tmp_path):
     command.run("train", model, *NANOGPT[1:], "--batch", 8, "--steps", 1, "--plan", plan, *outputs)
     assert load(saved.read_bytes())
     assert len(command.read_metrics(metrics)) == 1
+
+
+OUTPUTS = [("--save", TRAIN), ("--metrics", TRAIN), ("--grad-norms", TRAIN), ("-o", ["plan", NANOGPT[0]])]
+
+
+@pytest.mark.parametrize(("option", "words"), OUTPUTS, ids=[option for option, _ in OUTPUTS])
+def test_what_cannot_be_written_is_refused_at_the_start(tmp_path, option, words):
+    def said(path):
+        refused = command.run(*words, option, path, code=2)
+        assert refused.stdout == ""
+        return refused.stderr.removeprefix(f"trireme: {option} {path}: ")
+
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(tmp_path / "nowhere" / "file")
+    os.mkfifo(pipe)
+    assert said(link) == f"there is no folder {tmp_path}/nowhere\n"
+    assert said("/proc/a") == "cannot write to the folder: No such file or directory\n"
+    assert said(pipe) == "this is a pipe, not a file\n"
+    assert said(tmp_path) == "this is a folder, not a file\n"
+    assert said(tmp_path / ("n" * 300)) == "cannot write to the folder: File name too long\n"
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(tmp_path / "socket"))
+        assert said(tmp_path / "socket") == "this is a socket or a disk, not a file\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "pipe", "socket"}
+
+
+def test_weights_are_no_stream(tmp_path):
+    refused = command.run(*TRAIN, "--save", "/dev/full", code=2)
+    assert refused.stderr == "trireme: --save /dev/full: this is a device, not a file\n"
+    assert '"step":1,' in command.run(*TRAIN, "--quiet", "--metrics", "/dev/stderr").stderr
+    assert command.run("plan", NANOGPT[0], "-o", "/dev/stdout").stdout.startswith("format:")
+
+
+def test_a_folder_that_goes_during_the_run_is_made_again(tmp_path):
+    folder = tmp_path / "out" / "deep"
+    folder.mkdir(parents=True)
+    metrics, saved, norms = tmp_path / "metrics.jsonl", folder / "saved.safetensors", folder / "norms.json"
+    outputs = ["--metrics", metrics, "--save", saved, "--grad-norms", norms]
+    with Run([command.BINARY, *train_arguments(*outputs, steps=40)], tmp_path) as run:
+        run.wait_for_steps(metrics)
+        shutil.rmtree(tmp_path / "out")
+        assert run.wait() == 0, run.err
+    assert load_file(saved)
+    assert json.loads(norms.read_text())

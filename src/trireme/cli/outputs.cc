@@ -14,6 +14,7 @@
 
 #include "trireme/data/sources.h"
 #include "trireme/import/initial_weights.h"
+#include "trireme/import/output_path.h"
 
 namespace trireme {
 namespace {
@@ -59,24 +60,38 @@ void add_data_files(const std::string& option, const std::string& spec,
 Status check_writable(const std::string& option, const std::string& path, WriteKind kind) {
   namespace fs = std::filesystem;
   if (path.empty()) return Status();
-  std::error_code ignored;
-  // What is no regular file is never replaced.
-  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) kind = WriteKind::kInPlace;
-  if (fs::is_directory(path, ignored)) {
-    return Error{fmt::format("{} {}: this is a folder, not a file", option, path)};
+  const auto refuse = [&](std::string_view why) {
+    return Error{fmt::format("{} {}: {}", option, path, why)};
+  };
+  std::error_code code;
+  const fs::file_type type = fs::status(path, code).type();
+  if (type == fs::file_type::directory) return refuse("this is a folder, not a file");
+  if (type == fs::file_type::socket || type == fs::file_type::block) {
+    return refuse("this is a socket or a disk, not a file");
   }
-  fs::path folder = fs::path(path).parent_path();
+  // A pipe without a name is another program's input: >(gzip), or /dev/stdout. One with a name
+  // holds up whoever opens it until another program does, too.
+  const bool is_pipe = type == fs::file_type::fifo;
+  const bool has_name = is_pipe && fs::exists(fs::canonical(path, code), code);
+  const bool is_special = is_pipe || type == fs::file_type::character;
+  if (has_name || (is_special && kind == WriteKind::kReplaced)) {
+    return refuse(is_pipe ? "this is a pipe, not a file" : "this is a device, not a file");
+  }
+  const bool exists = fs::exists(path, code);
+  if (exists && kind == WriteKind::kInPlace) {
+    if (::access(path.c_str(), W_OK) == 0) return Status();
+    return refuse(fmt::format("cannot write the file: {}", std::strerror(errno)));
+  }
+  const std::string target = behind_links(path);
+  fs::path folder = fs::path(target).parent_path();
   if (folder.empty()) folder = ".";
-  if (!fs::is_directory(folder, ignored)) {
-    return Error{fmt::format("{} {}: there is no folder {}", option, path, folder.string())};
+  if (!fs::is_directory(folder, code)) {
+    return refuse(fmt::format("there is no folder {}", folder.string()));
   }
-  const bool is_in_place = kind == WriteKind::kInPlace && fs::exists(path, ignored);
-  if (::access(is_in_place ? path.c_str() : folder.c_str(), is_in_place ? W_OK : W_OK | X_OK) !=
-      0) {
-    return Error{fmt::format("{} {}: cannot write {}: {}", option, path,
-                             is_in_place ? "the file" : "to the folder", std::strerror(errno))};
-  }
-  return Status();
+  const Status creatable =
+      check_creatable(kind == WriteKind::kReplaced ? temporary_name(target) : target);
+  if (creatable.ok()) return creatable;
+  return refuse(fmt::format("cannot write to the folder: {}", creatable.error().message));
 }
 
 Status check_distinct(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {

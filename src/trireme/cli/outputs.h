@@ -13,8 +13,9 @@ namespace trireme {
 // Where `path` is to be written: in place, or as a new file that takes its name at the end.
 enum class WriteKind { kInPlace, kReplaced };
 
-// Error when the folder of `path` is missing or cannot be written to, or `path` is a folder.
-// Creates, opens and truncates nothing. `option` is named in the message: "--metrics".
+// Error when the folder of `path` is missing or no file can be made in it, or when `path` is there
+// and cannot be written so: a folder, a pipe with a name; where it is to be replaced, a device.
+// Leaves all files as they are. `option` is named in the message: "--metrics".
 [[nodiscard]] Status check_writable(const std::string& option, const std::string& path,
                                     WriteKind kind);
 

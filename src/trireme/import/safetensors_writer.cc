@@ -11,29 +11,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/import/output_path.h"
+
 namespace trireme {
 namespace {
 
 Error cannot_write(const std::string& path) {
   return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
-}
-
-std::string temporary_name(const std::string& path) {
-  return fmt::format("{}.{}.tmp", path, getpid());
-}
-
-// The file that a chain of symbolic links ends at, which need not exist.
-std::string behind_links(const std::string& path) {
-  namespace fs = std::filesystem;
-  constexpr int kMostLinks = 40;  // as the kernel has it
-  std::error_code code;
-  fs::path target = path;
-  for (int i = 0; i < kMostLinks && fs::is_symlink(target, code); ++i) {
-    const fs::path link = fs::read_symlink(target, code);
-    if (code) return path;
-    target = target.parent_path() / link;  // the link alone where it is absolute
-  }
-  return target.string();
 }
 
 // nullptr when the file system has no nameless files, or cannot be written to.
@@ -53,8 +37,9 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given_pat
                                                     const std::vector<SafetensorsEntry>& entries) {
   const std::string path = behind_links(given_path);
   std::error_code ignored;
-  const bool is_in_place =
-      std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    return Error{fmt::format("cannot write {}: it is no regular file", path)};
+  }
   nlohmann::json header = nlohmann::json::object();
   header["__metadata__"] = {{"format", "pt"}};
   uint64_t offset = 0;
@@ -71,14 +56,15 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given_pat
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
+  restore_folder(path);
   std::string temporary;
-  std::FILE* file = is_in_place ? std::fopen(path.c_str(), "wb") : open_nameless(path);
-  if (file == nullptr && !is_in_place) {
+  std::FILE* file = open_nameless(path);
+  if (file == nullptr) {
     temporary = temporary_name(path);
     file = std::fopen(temporary.c_str(), "wb");
   }
   if (file == nullptr) return cannot_write(path);
-  SafetensorsWriter writer(path, std::move(temporary), file, is_in_place);
+  SafetensorsWriter writer(path, std::move(temporary), file);
   const uint64_t header_size = text.size();
   TRIREME_TRY(writer.append(std::as_bytes(std::span(&header_size, 1))));
   TRIREME_TRY(writer.append(std::as_bytes(std::span(text))));
@@ -97,14 +83,10 @@ Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
 }
 
 Status SafetensorsWriter::commit() {
-  if (is_in_place_) {
-    if (std::fflush(file_.get()) != 0) return cannot_write(path_);
-    file_.reset();
-    return Status();
-  }
   if (std::fflush(file_.get()) != 0 || fsync(fileno(file_.get())) != 0) return cannot_write(path_);
   if (temporary_.empty()) {
     // A link cannot take the place of a file that exists, so it goes by a name of its own.
+    restore_folder(path_);
     const std::string name = temporary_name(path_);
     const std::string nameless = fmt::format("/proc/self/fd/{}", fileno(file_.get()));
     if (::linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) {

@@ -3,7 +3,8 @@
 // Until commit() the file has no name (O_TMPFILE), so nothing stays of it when the process is
 // killed. File systems without such files get `path`.<process id>.tmp instead.
 //
-// A link is followed. What is there and is no regular file (a device, a pipe) is written in place.
+// A link is followed. What is there and is no regular file (a device, a pipe) stays: an error. A
+// folder that is missing is made.
 //
 //   TRIREME_TRY(SafetensorsWriter writer, SafetensorsWriter::create(path, entries));
 //   for (...) TRIREME_TRY(writer.append(bytes));   in the order of the entries
@@ -46,15 +47,11 @@ class SafetensorsWriter {
   struct Closer {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  SafetensorsWriter(std::string path, std::string temporary, std::FILE* file, bool is_in_place)
-      : path_(std::move(path)),
-        temporary_(std::move(temporary)),
-        is_in_place_(is_in_place),
-        file_(file) {}
+  SafetensorsWriter(std::string path, std::string temporary, std::FILE* file)
+      : path_(std::move(path)), temporary_(std::move(temporary)), file_(file) {}
 
   std::string path_;
   std::string temporary_;  // the name beside `path_`, once the file has it
-  bool is_in_place_ = false;
   std::unique_ptr<std::FILE, Closer> file_;
 };
 

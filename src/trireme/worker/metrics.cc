@@ -9,6 +9,7 @@
 
 #include "trireme/base/json_text.h"
 #include "trireme/cli/outputs.h"
+#include "trireme/import/output_path.h"
 
 namespace trireme {
 namespace {
@@ -64,6 +65,7 @@ Status write_gradient_norms(const std::string& path, const Graph& graph,
       json[name] = norms[i].has_value() ? number(*norms[i]) : nlohmann::json();
     }
   }
+  restore_folder(path);
   std::FILE* file = std::fopen(path.c_str(), "w");
   const std::string text = json_text(json, 1) + "\n";
   const bool is_written = file != nullptr && std::fputs(text.c_str(), file) >= 0;

@@ -93,6 +93,10 @@ class RankLoop {
                          (is_last || is_first_evaluation ||
                           (request.save_every.has_value() && step % *request.save_every == 0));
       if (saves) TRIREME_TRY(save(step));
+      if (is_last && is_reporter() && !request.grad_norms.empty()) {
+        TRIREME_TRY(
+            write_gradient_norms(request.grad_norms, setup_.graph, kernels_->gradient_norms()));
+      }
       if (evaluates) TRIREME_TRY(evaluate(step));
     }
     // All ranks know it; the one that writes speaks once it has written, and that ends the others.
@@ -127,10 +131,6 @@ class RankLoop {
       publish_step(metrics);
       result_["steps"] = step;
       result_["loss"] = outcome.loss;
-      if (writes_norms) {
-        TRIREME_TRY(
-            write_gradient_norms(request.grad_norms, setup_.graph, kernels_->gradient_norms()));
-      }
     }
     fault_ = fault_of(step, outcome);
     if (fault_.empty() || request.save.empty() || step == 1) return Status();

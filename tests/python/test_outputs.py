@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 
 import command
 import processes
@@ -151,3 +152,21 @@ def test_a_folder_that_goes_during_the_run_is_made_again(tmp_path):
         assert run.wait() == 0, run.err
     assert load_file(saved)
     assert json.loads(norms.read_text())
+
+
+@pytest.mark.parametrize(
+    "words", [TRAIN, ["eval", *NANOGPT, "--batch", 8], ["plan", NANOGPT[0]], ["inspect", NANOGPT[0]]]
+)
+def test_a_current_folder_that_is_gone_is_one_sentence(tmp_path, words):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    started = subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", command.BINARY, *map(str, words)],
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        timeout=command.TIMEOUT_S,
+        check=False,
+    )
+    said = "trireme: the current folder no longer exists; change to one that does\n"
+    assert (started.returncode, started.stdout, started.stderr) == (2, "", said)

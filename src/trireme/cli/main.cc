@@ -12,6 +12,7 @@
 
 #include "trireme/base/json_text.h"
 #include "trireme/base/one_line.h"
+#include "trireme/cli/current_folder.h"
 #include "trireme/cli/inspect.h"
 #include "trireme/cli/last_sentence.h"
 #include "trireme/cli/launch.h"
@@ -89,6 +90,7 @@ int run(const std::vector<std::string>& arguments) {
     std::fputs(nothing->output.c_str(), stderr);
     return nothing->exit_code;
   }
+  if (const Status there = check_current_folder(); !there.ok()) return refuse(there.error());
   if (const auto* run_request = std::get_if<RunRequest>(&request)) {
     const Result<LaunchOutcome> outcome =
         launch(*run_request, arguments, worker_beside_this_program());

@@ -3,6 +3,7 @@ and sizes that the data decides. Each is right in every layout, or refused by na
 
 from __future__ import annotations
 
+import command
 import pytest
 import torch
 import torch.nn.functional as F
@@ -73,6 +74,39 @@ def test_a_buffer_written_by_out_is_refused_for_replicas(own_model):
     refusal = own_model(Spectral).command("--batch", 11, "--steps", 1, "--dp", 2, code=2)
     assert "the forward pass changes buffer 'inner.parametrizations.weight.0._" in refusal.stderr
     assert "which replicas cannot combine; use --dp 1" in refusal.stderr
+
+
+def test_a_buffer_that_micro_batches_change_is_noted(own_model):
+    model = own_model(Spectral)
+    options = ["--batch", 12, "--steps", 1, "--pp", 2, "--micro-batches"]
+    said = model.command(*options, 3).stderr
+    name = "inner.parametrizations.weight.0._u"
+    note = (
+        f"the forward pass changes buffer '{name}' in each micro-batch, 3 times a step; with --micro-batches 1 once, "
+        "as PyTorch does\n"
+    )
+    assert said == f"trireme: {note}"
+    assert model.command(*options, 1).stderr == ""
+    plan = ["plan", model.archive, "--pp", 2, "--micro-batches"]
+    assert command.run(*plan, 3).stdout.endswith(f"  {note}")
+    assert "micro-batch," not in command.run(*plan, 1).stdout
+    data = ["--data", f"safetensors:{model.data}", "--workers", 1]
+    assert "trireme" not in command.run("eval", model.archive, *data, "--batch", 12, "--micro-batches", 3).stderr
+
+
+class Normed(Head):
+    """Moving averages are as PyTorch has them, micro-batch by micro-batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def middle(self, x):
+        return self.norm(x)
+
+
+def test_moving_averages_are_not_noted(own_model):
+    assert own_model(Normed).command("--batch", 12, "--steps", 1, "--micro-batches", 3).stderr == ""
 
 
 class Noisy(Head):

@@ -19,6 +19,7 @@
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/request.h"
 #include "trireme/cli/run_setup.h"
+#include "trireme/plan/gradients.h"
 #include "trireme/schedule/drawing.h"
 #include "trireme/schedule/verify.h"
 
@@ -79,6 +80,8 @@ Result<std::string> run_plan(const PlanRequest& request) {
     return json_text(json, 1) + "\n";
   }
   std::string text = to_table(plan) + note_on_weights(archive);
+  const std::string note = note_on_micro_batches(graph, plan.micro_batches);
+  if (!note.empty()) text += fmt::format("  {}\n", note);
   if (request.shows_schedule) text += "\n" + draw(schedule);
   return text;
 }

@@ -246,6 +246,10 @@ std::string RunSetup::describe_rank(int32_t rank) const {
   return fmt::format("rank {} (stage {}, replica {})", rank, rank % plan.pp, rank / plan.pp);
 }
 
+std::string RunSetup::note() const {
+  return request.is_training ? note_on_micro_batches(graph, plan.micro_batches) : "";
+}
+
 Result<Plan> choose_plan(const Graph& graph, const std::string& model, const PlanChoice& choice) {
   if (choice.plan_path.empty()) {
     TRIREME_TRY(check_schedule(choice.schedule));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -114,11 +116,20 @@ std::vector<int32_t> changed_buffers(const Graph& graph, const Stage& stage) {
   return changed;
 }
 
-Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph, const Stage& stage,
-                                                 int32_t dp) {
-  const std::vector<ValueId> roots = alias_roots(graph);
+namespace {
+
+// What nodes keep in buffers and parameters.
+struct KeptState {
   std::vector<MovingBuffer> moving;
-  for (NodeId id : stage.nodes) {
+  // The first change that is no moving average: the input and the node.
+  int32_t other_input = -1;
+  const Node* other_node = nullptr;
+};
+
+KeptState kept_state(const Graph& graph, std::span<const NodeId> nodes) {
+  const std::vector<ValueId> roots = alias_roots(graph);
+  KeptState kept;
+  for (NodeId id : nodes) {
     const Node& node = graph.nodes[id.value];
     for (ValueId written : written_values(node)) {
       int32_t input = -1;
@@ -131,30 +142,55 @@ Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph, const Stage
       const bool is_batch_norm = base_name(node.op) == "batch_norm";
       const std::string& name = graph.inputs[input].names[0];
       const bool is_count = base_name(node.op) == "add_" && name.ends_with("num_batches_tracked");
-      const bool is_new = std::none_of(moving.begin(), moving.end(),
+      const bool is_new = std::none_of(kept.moving.begin(), kept.moving.end(),
                                        [&](const MovingBuffer& m) { return m.input == input; });
       if (is_direct && (is_batch_norm || is_count) && is_new) {
-        moving.push_back({.input = input,
-                          .momentum = is_batch_norm ? momentum_of(node) : 0,
-                          .is_count = is_count});
-      } else if (dp > 1 && is_direct && is_count) {
+        kept.moving.push_back({.input = input,
+                               .momentum = is_batch_norm ? momentum_of(node) : 0,
+                               .is_count = is_count});
+      } else if (is_direct && is_count) {
         continue;  // a module that runs twice counts twice
-      } else if (dp > 1) {
-        const char* kind = is_buffer(graph.inputs[input]) ? "buffer" : "parameter";
-        if (is_random(node)) {
-          return Error{
-              fmt::format("the forward pass fills {} '{}' with random numbers by {}, and each "
-                          "replica draws its "
-                          "own; fill a new tensor instead, as torch.rand_like does, or use --dp 1",
-                          kind, name, node.op)};
-        }
-        return Error{fmt::format(
-            "the forward pass changes {} '{}' by {}, which replicas cannot combine; use --dp 1",
-            kind, name, node.op)};
+      } else if (kept.other_node == nullptr) {
+        kept.other_input = input;
+        kept.other_node = &node;
       }
     }
   }
-  return moving;
+  return kept;
+}
+
+std::string kind_and_name(const GraphInput& input) {
+  return fmt::format("{} '{}'", is_buffer(input) ? "buffer" : "parameter", input.names[0]);
+}
+
+}  // namespace
+
+Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph, const Stage& stage,
+                                                 int32_t dp) {
+  KeptState kept = kept_state(graph, stage.nodes);
+  if (dp == 1 || kept.other_node == nullptr) return std::move(kept.moving);
+  const std::string what = kind_and_name(graph.inputs[kept.other_input]);
+  if (is_random(*kept.other_node)) {
+    return Error{
+        fmt::format("the forward pass fills {} with random numbers by {}, and each replica draws "
+                    "its own; fill a new tensor instead, as torch.rand_like does, or use --dp 1",
+                    what, kept.other_node->op)};
+  }
+  return Error{
+      fmt::format("the forward pass changes {} by {}, which replicas cannot combine; use --dp 1",
+                  what, kept.other_node->op)};
+}
+
+std::string note_on_micro_batches(const Graph& graph, int32_t num_micro_batches) {
+  if (num_micro_batches == 1) return "";
+  std::vector<NodeId> nodes;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) nodes.emplace_back(static_cast<int32_t>(i));
+  const KeptState kept = kept_state(graph, nodes);
+  if (kept.other_node == nullptr) return "";
+  return fmt::format(
+      "the forward pass changes {} in each micro-batch, {} times a step; with --micro-batches 1 "
+      "once, as PyTorch does",
+      kind_and_name(graph.inputs[kept.other_input]), num_micro_batches);
 }
 
 Result<int32_t> num_reductions(const Graph& graph, const Stage& stage, int32_t dp) {

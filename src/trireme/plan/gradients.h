@@ -44,6 +44,10 @@ struct MovingBuffer {
 [[nodiscard]] Result<std::vector<MovingBuffer>> moving_buffers(const Graph& graph,
                                                                const Stage& stage, int32_t dp);
 
+// One line for the user where micro-batches, those of a replica and step, change something else
+// than moving averages and counts more often than one PyTorch process does; else empty.
+[[nodiscard]] std::string note_on_micro_batches(const Graph& graph, int32_t num_micro_batches);
+
 // The number of reductions of a stage over its replicas: gradient buckets, and one more when it
 // keeps moving averages; 0 for one replica. Error: see moving_buffers.
 [[nodiscard]] Result<int32_t> num_reductions(const Graph& graph, const Stage& stage, int32_t dp);

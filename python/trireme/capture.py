@@ -34,6 +34,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.exc import UserError
+from torch._functorch import eager_transforms
+from torch._functorch import vmap as functorch_vmap
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
@@ -42,6 +44,7 @@ from torch.utils import _pytree as pytree
 
 import trireme
 from trireme.batch import identifier, split_batch
+from trireme.coupling import is_mean_over_samples
 from trireme.empty import traceable
 from trireme.hugging_face import traced_by_rules_of_eager
 from trireme.own_backward import is_differentiated, recorded_own_calls
@@ -98,7 +101,10 @@ def export(
     `train=False` traces the model in eval mode, for `trireme train --eval-model` where evaluation runs other code.
 
     Raises ValueError where the archive could not train: no parameter is reached, the batch became static, ...
+    Warns where the loss of a batch is not the mean over its samples (batch statistics, in-batch negatives, a root or a
+    sum of the whole): what is learnt then depends on the sizes of micro-batches, as in gradient accumulation.
     """
+    _check_arguments(model, example_batch, Path(path))
     model = _unwrapped(model)
     _check_loss(model, loss)
     call = _describe(model, example_batch, loss)
@@ -113,8 +119,17 @@ def export(
     _check_symbolic(model, program, call, shapes)
     if train:
         _check_gradients(model, program, reached)
+    is_mean = is_mean_over_samples(program, call.tensors, call.layouts)
+    if not is_mean:
+        warnings.warn(
+            f"the loss of {_name(model)} is not a mean over samples: each micro-batch trains as a batch of its own, as "
+            "in gradient accumulation (--micro-batches 1 --dp 1 keeps batches whole)",
+            stacklevel=2,
+        )
     _strip(program)
-    _save(program, Path(path), _manifest(model, program, call, loss))
+    _save(
+        program, Path(path), _manifest(model, program, call, loss) | ({} if is_mean else {"mean_over_samples": False})
+    )
 
 
 # --- what is called with what ------------------------------------------------------------------------------------
@@ -358,6 +373,29 @@ def _recorded_guards(model: nn.Module) -> Iterator[list[_Guard]]:
 
 
 @contextlib.contextmanager
+def _refused_transforms(model: nn.Module) -> Iterator[None]:
+    """What torch would leave as a constant or a call of Python in the archive, or refuse far from the user's line."""
+
+    def refusal(what: str, remedy: str) -> Callable[..., Any]:
+        def refuse(*_: Any, **__: Any) -> Any:
+            where = _place(model, traceback.walk_stack(sys._getframe(1)))
+            raise ValueError(f"{_name(model)} {what} in {where}, which an archive cannot hold; {remedy}")
+
+        return refuse
+
+    derivative = refusal("takes a derivative", "write the derivative itself with plain operators")
+    with (
+        mock.patch.object(torch.autograd, "_engine_run_backward", derivative),
+        mock.patch.object(eager_transforms, "grad_increment_nesting", derivative),
+        mock.patch.object(eager_transforms, "jvp_increment_nesting", derivative),
+        mock.patch.object(
+            functorch_vmap, "vmap_increment_nesting", refusal("calls torch.vmap", "give the dim by hand")
+        ),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def _replaced_forward(model: nn.Module, names: list[str], step: Callable[..., Any]) -> Iterator[None]:
     """Lets a call of `model` run `step(*flat)` instead; within `step` the model is its own self."""
     hooks = ["_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"]
@@ -414,6 +452,7 @@ def _trace(
         traced_by_rules_of_eager(model, call.names),
         _replaced_forward(model, call.names, step),
         _recorded_guards(model) as guards,
+        _refused_transforms(model),
         recorded_own_calls() as own_calls,
         torch.enable_grad(),
         warnings.catch_warnings(),
@@ -423,13 +462,13 @@ def _trace(
             program = torch.export.export(model, tuple(call.tensors), strict=False, dynamic_shapes=shapes)
         except Exception as error:
             if isinstance(error, UserError) and "Constraints violated" in str(error):
-                raise ValueError(_violation(model, call, shapes, guards, str(error))) from error
+                raise ValueError(_violation(model, call, shapes, guards, str(error))) from None
             frames = list(traceback.walk_tb(error.__traceback__))
             file = frames[-1][0].f_code.co_filename
             is_library = file.startswith(_LIBRARIES) and not file.startswith(_OWN)
             if not is_library and not type(error).__module__.startswith("torch."):
                 raise  # ours, or of the user's own code
-            raise ValueError(_failure(model, error, frames)) from error
+            raise ValueError(_failure(model, error, frames)) from None
     bad = next((c[0].__name__ for c in own_calls if c[0] in own and not is_differentiated(c)), None)
     if bad is not None:
         raise ValueError(
@@ -489,6 +528,17 @@ def _violation(
 # --- checks ------------------------------------------------------------------------------------------------------
 
 
+def _check_arguments(model: Any, batch: Any, path: Path) -> None:
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"the model is a {type(model).__name__}, not an nn.Module; give the module that trains")
+    if not isinstance(batch, (torch.Tensor, Mapping, list, tuple)):
+        raise ValueError(f"the example batch is a {type(batch).__name__}; give a tensor, a tuple of tensors or a dict")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"the folder of {path} does not exist; make it first")
+    if torch.is_autocast_enabled("cpu"):
+        raise ValueError("trireme.export is called within torch.autocast; enter it in the model's forward instead")
+
+
 def _check_batch(model: nn.Module, call: _Call) -> None:
     if next(model.parameters(), None) is None:
         raise ValueError(f"{_name(model)} has no parameters and nothing to train; export the module that owns them")
@@ -497,6 +547,12 @@ def _check_batch(model: nn.Module, call: _Call) -> None:
 
 
 def _check_modules(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"parameter {name} of {_name(model)} has a hook on its gradient, which an archive does not hold; "
+                "remove it, and do what it does in forward"
+            )
     for name, module in model.named_modules():
         if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
             raise ValueError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def draw(losses: Sequence[float], width: int = 64, height: int = 14) -> str:
     return "\n".join(lines)
 
 
-def read_losses(path: Path) -> list[float]:
+def read_losses(path: Path) -> list[float | None]:
+    """None stands for a loss that was not finite."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line]
 
@@ -39,13 +41,21 @@ def main() -> int:
     parser.add_argument("metrics", type=Path, help="the file of trireme train --metrics")
     parser.add_argument("--below", type=float, metavar="F", help="fail unless the last loss is below F x the first")
     options = parser.parse_args()
-    losses = read_losses(options.metrics)
+    try:
+        steps = read_losses(options.metrics)
+    except OSError as error:
+        parser.error(f"{options.metrics}: {error.strerror}")
+    except (ValueError, TypeError):
+        parser.error(f"{options.metrics} is no file of trireme train --metrics")
+    losses = [loss for loss in steps if loss is not None]
     if not losses:
         parser.error(f"{options.metrics} has no line with a loss")
     print(draw(losses))
-    share = losses[-1] / losses[0]
-    print(f"loss {losses[0]:.3f} at step 1, {losses[-1]:.3f} at step {len(losses)}: {share:.0%} of the first")
-    if options.below is not None and not share < options.below:
+    if None in steps:
+        print(f"the loss of step {steps.index(None) + 1} is not finite")
+    share = losses[-1] / losses[0] if losses[0] else math.inf
+    print(f"loss {losses[0]:.3f} at step 1, {losses[-1]:.3f} at step {len(steps)}: {share:.0%} of the first")
+    if options.below is not None and not (share < options.below and None not in steps):
         print(f"the last loss should be below {options.below:.0%} of the first")
         return 1
     return 0

@@ -34,6 +34,9 @@ Layouts: `S2` is two stages with two micro-batches, `DP2` two replicas with one 
 Trireme runs without knowing them (`src/trireme/graph/op_rules.cc`). Errors are relative to PyTorch's: of the loss in
 any step, and of any gradient's norm in the last step and any weight after it. Bounds: 1e-09 in float64, where only the
 order of sums differs; 2e-06 in float32 or with float32 inside; 2e-02 in bfloat16.
+
+A model whose loss is "not a mean over samples" (batch statistics, samples that are compared with one another) is held
+against PyTorch's gradient accumulation over the same micro-batches.
 """
 
 
@@ -139,7 +142,7 @@ def remarks(archive: Path, inspected: Mapping[str, Any], answers: Mapping[str, A
     found += sorted(dtypes)
     found += [f"{len(symbols)} more symbolic size"] if symbols else []
     found += [f"{count} {kind}" for kind, count in counts.items() if count]
-    found += ["not a mean over samples"] if "2" in answers else []
+    found += [] if inspected["is_mean_over_samples"] else ["not a mean over samples"]
     return "; ".join([*found, *answers.get("warnings", [])])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from pathlib import Path
 
 import models
@@ -15,6 +16,74 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import trireme
+
+
+def test_what_is_no_model_no_batch_and_no_folder(tmp_path):
+    batch, path = torch.randn(3, 4), tmp_path / "missing" / "net.pt2"
+    assert refusal(tmp_path, "Net", batch) == "the model is a str, not an nn.Module; give the module that trains"
+    assert refusal(tmp_path, Net(), None) == (
+        "the example batch is a NoneType; give a tensor, a tuple of tensors or a dict"
+    )
+    with pytest.raises(ValueError, match="^" + re.escape(f"the folder of {path} does not exist; make it first") + "$"):
+        trireme.export(Net(), batch, path)
+
+
+def test_export_within_autocast(tmp_path):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert refusal(tmp_path, Net(), torch.randn(3, 4)) == (
+            "trireme.export is called within torch.autocast; enter it in the model's forward instead"
+        )
+
+
+def test_hooks_on_gradients(tmp_path):
+    model = Net()
+    model.l1.weight.register_hook(torch.zeros_like)
+    assert refusal(tmp_path, model, (torch.randn(3, 4), tokens(3) % 3), loss=F.cross_entropy) == (
+        "parameter l1.weight of Net has a hook on its gradient, which an archive does not hold; remove it, and do what it "
+        "does in forward"
+    )
+
+
+class Physics(nn.Module):
+    """Learns a function by its derivative, in one of the ways of torch."""
+
+    def __init__(self, derivative):
+        super().__init__()
+        self.net, self.derivative = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1)), derivative
+
+    def forward(self, x, slope):
+        return (self.derivative(self.net, x) - slope).pow(2).mean()
+
+
+def by_autograd(net, x):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(net(x).sum(), x, create_graph=True)[0]
+
+
+DERIVATIVES = {
+    "autograd.grad": by_autograd,
+    "func.grad": lambda net, x: torch.func.grad(lambda z: net(z).sum())(x),
+    "func.jvp": lambda net, x: torch.func.jvp(net, (x,), (torch.ones_like(x),))[1],
+    "func.vjp": lambda net, x: torch.func.vjp(net, x)[1](torch.ones_like(x))[0],
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES)
+def test_derivatives_inside_the_model(tmp_path, derivative):
+    line = derivative.__code__.co_firstlineno + (2 if derivative is by_autograd else 0)
+    assert refusal(tmp_path, Physics(derivative), (torch.randn(3, 1), torch.randn(3, 1))) == (
+        f"Physics takes a derivative in Physics at test_export_refusals.py:{line}, which an archive cannot hold; write the "
+        "derivative itself with plain operators"
+    )
+
+
+def test_vmap_inside_the_model(tmp_path):
+    model = Physics(lambda net, x: torch.vmap(net)(x))
+    line = model.derivative.__code__.co_firstlineno
+    assert refusal(tmp_path, model, (torch.randn(3, 1), torch.randn(3, 1))) == (
+        f"Physics calls torch.vmap in Physics at test_export_refusals.py:{line}, which an archive cannot hold; give the "
+        "dim by hand"
+    )
 
 
 def test_unknown_loss(tmp_path):

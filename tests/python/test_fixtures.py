@@ -28,7 +28,7 @@ def compare_answers(made, kept):
         assert made == (pytest.approx(kept, rel=1e-9, abs=1e-12) if isinstance(kept, float) else kept)
 
 
-@pytest.mark.parametrize("family", ["mlp", "nanogpt", "llama", "any_length", "deepfm", "opt"])
+@pytest.mark.parametrize("family", ["mlp", "nanogpt", "llama", "any_length", "deepfm", "opt", "resnet"])
 def test_fixtures_are_up_to_date(tmp_path, family):
     is_old = family in models.FAMILIES
     (make.make if is_old else make.make_family)(family, tmp_path)

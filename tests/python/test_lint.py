@@ -123,7 +123,7 @@ PLANTED = [
     (
         "python/trireme/a.py",
         "import torch\n",
-        "1: torch is imported at module level in capture.py, empty.py, own_backward.py and storage.py only",
+        "1: torch is imported at module level in capture.py, coupling.py, empty.py, own_backward.py and storage.py only",
     ),
 ]
 

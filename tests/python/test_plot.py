@@ -59,3 +59,23 @@ def test_the_module_prints_the_drawing_and_judges(tmp_path):
     assert result.stdout.splitlines()[-1] == "the last loss should be below 50% of the first"
     metrics.write_text("")
     assert f"{metrics} has no line with a loss" in plot(metrics).stderr
+
+
+def test_a_loss_that_is_not_finite_is_said(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n{"step": 3, "loss": null}\n')
+    shown = plot(path)
+    assert shown.returncode == 0
+    assert "the loss of step 3 is not finite\n" in shown.stdout
+    assert plot(path, "--below", 0.9).returncode == 1
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\x00", b"loss", b"[1, 2]\n3\n", b""])
+def test_what_is_no_metrics_file_is_one_sentence(tmp_path, content):
+    path = tmp_path / "metrics.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    shown = plot(path)
+    assert shown.returncode == 2
+    assert "Traceback" not in shown.stderr
+    assert shown.stderr.splitlines()[-1].startswith(f"python -m trireme.plot: error: {path}")

@@ -8,11 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/json_text.h"
+#include "trireme/cli/notes.h"
 #include "trireme/graph/aliasing.h"
 #include "trireme/graph/cuts.h"
 #include "trireme/graph/draws.h"
 #include "trireme/graph/op_cost.h"
 #include "trireme/graph/op_rules.h"
+#include "trireme/import/archive.h"
 #include "trireme/plan/gradients.h"
 
 namespace trireme {
@@ -143,6 +145,7 @@ Json to_json(const Archive& archive, const Findings& findings) {
   Json json = {{"model", archive.path()},
                {"torch", archive.torch_version()},
                {"num_parameters_without_values", archive.num_parameters_without_values()},
+               {"is_mean_over_samples", archive.is_mean_over_samples()},
                {"loss", graph.values[graph.loss.value].name},
                {"items", items_text(graph)},
                {"num_nodes", graph.nodes.size()},
@@ -210,7 +213,7 @@ void write_inputs(const Archive& archive, std::string& text) {
   }
   text += fmt::format("  {} elements, {} of them trained\n", human(static_cast<double>(elements)),
                       human(static_cast<double>(trained)));
-  text += note_on_weights(archive);
+  text += note_on_weights(archive) + note_on_samples(archive);
   for (const auto kind : {GraphInput::Kind::kBuffer, GraphInput::Kind::kUser}) {
     bool is_first = true;
     for (const GraphInput& input : graph.inputs) {
@@ -300,17 +303,6 @@ std::string to_table(const Archive& archive, const Findings& findings) {
 }
 
 }  // namespace
-
-std::string note_on_weights(const Archive& archive) {
-  const std::vector<GraphInput>& inputs = archive.graph().inputs;
-  const auto total = std::count_if(inputs.begin(), inputs.end(), [](const GraphInput& input) {
-    return input.kind == GraphInput::Kind::kParameter;
-  });
-  const int64_t without = archive.num_parameters_without_values();
-  if (without == 0) return "";
-  return fmt::format("  {} of {} parameters have no values in the archive; train with --init\n",
-                     without, total);
-}
 
 Result<std::string> inspect(const InspectRequest& request) {
   TRIREME_TRY(Archive archive, Archive::open(request.model));

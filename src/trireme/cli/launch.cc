@@ -46,9 +46,7 @@ Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::s
     if (num_workers != pp * dp) return fmt::format("the worker with all {} ranks", pp * dp);
     return fmt::format("rank {} (stage {}, replica {})", rank, rank % pp, rank / pp);
   };
-  if (const std::string note = setup.note(); !note.empty()) {
-    fmt::print(stderr, "trireme: {}\n", note);
-  }
+  for (const std::string& note : setup.notes()) fmt::print(stderr, "trireme: {}\n", note);
   std::string result;
   options.on_published = [&](const PublishedLine& line) {
     if (line.rank == 0) result += result_text(request, line.text);

@@ -16,6 +16,7 @@
 #include "trireme/cli/inspect.h"
 #include "trireme/cli/last_sentence.h"
 #include "trireme/cli/launch.h"
+#include "trireme/cli/notes.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/request.h"
 #include "trireme/cli/run_setup.h"
@@ -80,8 +81,10 @@ Result<std::string> run_plan(const PlanRequest& request) {
     return json_text(json, 1) + "\n";
   }
   std::string text = to_table(plan) + note_on_weights(archive);
-  const std::string note = note_on_micro_batches(graph, plan.micro_batches);
-  if (!note.empty()) text += fmt::format("  {}\n", note);
+  for (const std::string& note :
+       {note_on_micro_batches(graph, plan.micro_batches), note_on_samples(archive, plan)}) {
+    if (!note.empty()) text += fmt::format("  {}\n", note);
+  }
   if (request.shows_schedule) text += "\n" + draw(schedule);
   return text;
 }

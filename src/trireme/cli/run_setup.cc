@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/cli/notes.h"
 #include "trireme/cli/weights.h"
 #include "trireme/data/size_bounds.h"
 #include "trireme/graph/draws.h"
@@ -246,8 +247,11 @@ std::string RunSetup::describe_rank(int32_t rank) const {
   return fmt::format("rank {} (stage {}, replica {})", rank, rank % plan.pp, rank / plan.pp);
 }
 
-std::string RunSetup::note() const {
-  return request.is_training ? note_on_micro_batches(graph, plan.micro_batches) : "";
+std::vector<std::string> RunSetup::notes() const {
+  std::vector<std::string> notes = {note_on_samples(*archive, plan)};
+  if (request.is_training) notes.push_back(note_on_micro_batches(graph, plan.micro_batches));
+  std::erase(notes, "");
+  return notes;
 }
 
 Result<Plan> choose_plan(const Graph& graph, const std::string& model, const PlanChoice& choice) {

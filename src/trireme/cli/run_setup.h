@@ -50,7 +50,7 @@ struct RunSetup {
   [[nodiscard]] int32_t num_ranks() const { return plan.pp * plan.dp; }
   [[nodiscard]] std::string describe_rank(int32_t rank) const;
   // A line for the user before the run; empty: none.
-  [[nodiscard]] std::string note() const;
+  [[nodiscard]] std::vector<std::string> notes() const;
 };
 
 // `rank` leaves out the weights that only other ranks need: they may lie on other machines.

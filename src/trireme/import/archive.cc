@@ -212,6 +212,7 @@ Status Archive::mark_inputs(const std::string& root) {
   const std::string record = root + kManifest;
   if (!zip_.has(record)) return Status();
   TRIREME_TRY(auto bytes, zip_.read(record));
+  TRIREME_TRY(is_mean_over_samples_, read_mean_over_samples(bytes, path() + ": " + record));
   TRIREME_TRY(const std::vector<InputMark> marks, read_input_marks(bytes, path() + ": " + record));
   for (const InputMark& mark : marks) {
     const auto input =

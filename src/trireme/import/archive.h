@@ -38,6 +38,9 @@ class Archive {
   // False when the archive was written without them, as under trireme.empty_weights().
   [[nodiscard]] bool has_values(const StoredTensor& tensor) const;
   // The number of parameters, tied ones counted once, that have none.
+  // False where trireme.export found that the loss of a batch is not the mean over its samples: it
+  // changes with the sizes of micro-batches. True where nobody looked.
+  [[nodiscard]] bool is_mean_over_samples() const { return is_mean_over_samples_; }
   [[nodiscard]] int64_t num_parameters_without_values() const;
   // The storage that holds the tensor, checked to be large enough.
   [[nodiscard]] Result<std::span<const std::byte>> read_storage(const StoredTensor& tensor) const;
@@ -58,6 +61,7 @@ class Archive {
 
   ZipReader zip_;
   Graph graph_;
+  bool is_mean_over_samples_ = true;
   std::map<std::string, StoredTensor, std::less<>> tensors_;
   std::string torch_version_;
 };

@@ -43,4 +43,8 @@ struct InputMark {
 [[nodiscard]] Result<std::vector<InputMark>> read_input_marks(std::span<const std::byte> json,
                                                               const std::string& record);
 
+// False where `extra/trireme.json` says that the loss of a batch is not the mean over its parts.
+[[nodiscard]] Result<bool> read_mean_over_samples(std::span<const std::byte> json,
+                                                  const std::string& record);
+
 }  // namespace trireme

@@ -98,4 +98,11 @@ Result<std::vector<InputMark>> read_input_marks(std::span<const std::byte> json,
   });
 }
 
+Result<bool> read_mean_over_samples(std::span<const std::byte> json, const std::string& record) {
+  return schema::reading<bool>(record, [&] {
+    const Json parsed = schema::parse_json(json);
+    return !parsed.contains("mean_over_samples") || parsed.at("mean_over_samples").get<bool>();
+  });
+}
+
 }  // namespace trireme

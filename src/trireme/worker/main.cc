@@ -198,9 +198,8 @@ int refuse(const std::string& words, LastWords* last_words) {
 // The rendezvous of a rank that knows its work, and the run.
 int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment,
                  const std::string& interface_host, LastWords* last_words) {
-  const std::string note = setup.note();
-  if (!note.empty() && environment.owns_hub() && !environment.is_supervised()) {
-    fmt::print(stderr, "trireme-worker: {}\n", note);
+  if (environment.owns_hub() && !environment.is_supervised()) {
+    for (const std::string& note : setup.notes()) fmt::print(stderr, "trireme-worker: {}\n", note);
   }
   Watch watch;
   RunVoice voice(setup);

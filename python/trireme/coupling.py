@@ -1,0 +1,114 @@
+"""Whether the loss is a mean over samples. Only then do the sizes of micro-batches and replicas change nothing.
+
+Batch statistics, contrast with the other samples of a batch, a root or a sum of the mean: such a loss of a batch is not
+that of its parts. As torch's gradient accumulation does, training takes each micro-batch for a batch of its own then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trireme.samples import Layout
+
+# Relative: parts are summed in another order.
+_TOLERANCE = {torch.float64: 1e-8, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 2e-2}
+
+
+class _SameDraws(TorchDispatchMode):
+    """Random operators give one number everywhere, so that the parts of a batch compare with the whole."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.native_dropout.default:
+            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        result = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            for drawn in pytree.tree_leaves(result):
+                drawn.fill_(0.5 if drawn.is_floating_point() else 0)
+        return result
+
+
+class _Run(torch.fx.Interpreter):
+    """Without the assertions, which hold for sizes of the archive only."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return None if "_assert" in str(target) else super().call_function(target, args, kwargs)
+
+
+def _loss(program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> tuple[float, float]:
+    """The loss and its number of items; nothing of the program changes."""
+    given = iter(tensors)
+    values = {**program.constants, **program.state_dict}
+    kinds = [(s.kind, s.target) for s in program.graph_signature.input_specs]
+    inputs = [next(given) if k is InputKind.USER_INPUT else values[t].detach().clone() for k, t in kinds]
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), _SameDraws():
+        loss, items = _Run(program.graph_module).run(*inputs)[-2:]
+    return float(loss), float(items)
+
+
+_Ranges = list[tuple[int, int]]  # of samples, from the first to before the end
+
+
+def _select(tensors: Sequence[torch.Tensor], layouts: Mapping[str, Layout], ranges: _Ranges) -> list[torch.Tensor]:
+    given = dict(zip(layouts, tensors, strict=True))
+    cutters = {layout.offsets for layout in layouts.values()}
+
+    def part(name: str, first: int, end: int) -> torch.Tensor:
+        tensor, layout = given[name], layouts[name]
+        if layout.offsets is not None:
+            offsets = [*given[layout.offsets].tolist(), len(tensor)]
+            return tensor[offsets[first] : offsets[end]]
+        cut = tensor.narrow(layout.batch_dim or 0, first, end - first + layout.says_end)
+        return cut - cut[0] if name in cutters else cut
+
+    return [
+        given[name]
+        if layout.batch_dim is None and layout.offsets is None
+        else torch.cat([part(name, *each) for each in ranges], layout.batch_dim or 0)
+        for name, layout in layouts.items()
+    ]
+
+
+def is_mean_over_samples(
+    program: ExportedProgram, tensors: Sequence[torch.Tensor], layouts: Mapping[str, Layout]
+) -> bool:
+    """False where the loss of the example batch is not the mean of the losses of its parts, by their items.
+
+    True, too, where it cannot be told: without values, and where the parts cannot be computed.
+    """
+    values = [*program.state_dict.values(), *program.constants.values()]
+    if any(not isinstance(v, torch.Tensor) or v.is_meta for v in values):
+        return True
+    size = min(
+        t.shape[v.batch_dim] - v.says_end
+        for t, v in zip(tensors, layouts.values(), strict=True)
+        if v.batch_dim is not None
+    )
+    half = size // 2
+    first, second, rest = (0, half), (half, 2 * half), (half, size)
+    # Some models cannot take a half of one sample; then each half stands twice in a batch.
+    attempts = [([first, rest], [first], [rest])]
+    if not any(v.offsets for v in layouts.values()):
+        attempts.append(([first, second], [first, first], [second, second]))
+    for ranges in attempts:
+        with contextlib.suppress(Exception):  # whatever a model raises for a batch of one
+            (whole, _), *parts = (_loss(program, _select(tensors, layouts, each)) for each in ranges)
+            break
+    else:
+        return True
+    items = sum(items for _, items in parts)
+    losses = [whole, *(loss for loss, _ in parts)]
+    if not items or not all(map(math.isfinite, losses)):
+        return True
+    mean = sum(loss * items for loss, items in parts if items) / items
+    dtypes = {n.meta["val"].dtype for n in program.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)}
+    tolerance = max((_TOLERANCE.get(dtype, 0) for dtype in dtypes), default=0)
+    return abs(whole - mean) <= tolerance * max(map(abs, losses))

@@ -1,0 +1,132 @@
+"""A loss that is more than a mean over samples is said, by the export and by every command that cuts batches."""
+
+from __future__ import annotations
+
+import warnings
+
+import command
+import pytest
+import torch
+import torch.nn.functional as F
+from archive import Archive
+from safetensors.torch import save_file
+from torch import nn
+
+import trireme
+
+NUM_ROWS = 12
+
+
+class Classifier(nn.Module):
+    def __init__(self, layer=None):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 5), layer or nn.Tanh(), nn.Linear(5, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+def contrast(output, target):
+    scores = F.normalize(output) @ F.normalize(output).T
+    return F.cross_entropy(scores, torch.arange(target.shape[0]))
+
+
+def counted(output, target):
+    is_used = target > 0
+    return F.cross_entropy(output, target.masked_fill(~is_used, -100)), is_used.sum()
+
+
+MEANS = {
+    "cross entropy": (None, F.cross_entropy),
+    "dropout": (nn.Dropout(0.5), F.cross_entropy),
+    "dropout of features": (nn.FeatureAlphaDropout(0.5), F.cross_entropy),
+    "layer norm": (nn.LayerNorm(5), F.cross_entropy),
+    "a count of items": (None, counted),
+    "weighted classes": (None, nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0]))),
+    "a norm of the weights": (None, lambda o, y: F.cross_entropy(o, y) + 0.1),
+}
+OTHERS = {
+    "batch norm": (nn.BatchNorm1d(5), F.cross_entropy),
+    "centred by the batch": (Centred(), F.cross_entropy),
+    "in-batch negatives": (None, contrast),
+    "a sum": (None, lambda o, y: F.cross_entropy(o, y, reduction="sum")),
+    "a penalty that is a sum": (None, lambda o, y: F.cross_entropy(o, y) + 0.01 * o.abs().sum()),
+    "a root": (None, lambda o, y: F.mse_loss(o, F.one_hot(y, 3).float()).sqrt()),
+    "balance over the batch": (None, lambda o, y: F.cross_entropy(o, y) + o.softmax(1).mean(0).square().sum()),
+    "a sort over the batch": (None, lambda o, y: (o.sort(0).values * torch.arange(y.shape[0])[:, None]).mean()),
+}
+
+
+def rows(number):
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(number, 6, generator=generator), torch.randint(3, (number,), generator=generator)
+
+
+def export(path, layer, loss, samples):
+    torch.manual_seed(3)
+    model = Classifier(layer)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trireme.export(model, rows(samples), path, loss=loss)
+    return [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("samples", [2, 3, 4, 7])
+@pytest.mark.parametrize(("layer", "loss"), MEANS.values(), ids=MEANS)
+def test_a_mean_over_samples_is_not_warned_of(tmp_path, layer, loss, samples):
+    assert export(tmp_path / "a.pt2", layer, loss, samples) == []
+    assert "mean_over_samples" not in Archive(tmp_path / "a.pt2").manifest
+
+
+@pytest.mark.parametrize("samples", [2, 3, 4, 7])
+@pytest.mark.parametrize(("layer", "loss"), OTHERS.values(), ids=OTHERS)
+def test_another_loss_is_warned_of(tmp_path, layer, loss, samples):
+    assert export(tmp_path / "a.pt2", layer, loss, samples) == [
+        "the loss of Classifier is not a mean over samples: each micro-batch trains as a batch of its own, as in gradient "
+        "accumulation (--micro-batches 1 --dp 1 keeps batches whole)"
+    ]
+    assert Archive(tmp_path / "a.pt2").manifest["mean_over_samples"] is False
+
+
+def test_a_model_without_values_is_not_looked_at(tmp_path):
+    with trireme.empty_weights():
+        model = Classifier()
+    trireme.export(model, rows(4), tmp_path / "a.pt2", loss=contrast)
+    assert "mean_over_samples" not in Archive(tmp_path / "a.pt2").manifest
+
+
+def test_buffers_and_random_numbers_stay(tmp_path):
+    model = Classifier(nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.5)))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(11)
+    wanted = torch.rand(3)
+    torch.manual_seed(11)
+    with pytest.warns(UserWarning, match="not a mean over samples"):
+        trireme.export(model, rows(4), tmp_path / "a.pt2", loss=F.cross_entropy)
+    assert torch.equal(torch.rand(3), wanted)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.binary
+def test_commands_that_cut_batches_say_so(tmp_path):
+    archive, data = tmp_path / "a.pt2", tmp_path / "rows.safetensors"
+    export(archive, None, contrast, 4)
+    x, target = rows(NUM_ROWS)
+    save_file({"x": x, "target": target}, data)
+    said = (
+        "the loss is not a mean over samples: each of the {} micro-batches of a batch is a batch of its own, as in gradient "
+        "accumulation; --micro-batches 1 --dp 1 keeps batches whole\n"
+    )
+    shown = command.run("inspect", archive).stdout
+    assert "  the loss is not a mean over samples: it changes with --micro-batches and --dp\n" in shown
+    run = ["train", archive, "--data", f"safetensors:{data}", "--batch", 6, "--steps", 1]
+    for cut, parts in ((["--pp", 2], 2), (["--dp", 2, "--micro-batches", 2], 4)):
+        assert said.format(parts) in command.run("plan", archive, *cut).stdout
+        assert "trireme: " + said.format(parts) in command.run(*run, *cut).stderr
+    whole = ["--pp", 2, "--micro-batches", 1]
+    assert "not a mean" not in command.run("plan", archive, *whole).stdout + command.run(*run, *whole).stderr

@@ -143,8 +143,8 @@ def test_a_long_file_is_a_warning(tree):
 
 def test_the_python_package_stays_small(tree):
     for name in ("a", "b", "c"):
-        (tree / f"python/trireme/{name}.py").write_text("a = 1\n" * 434)
-    message = "python/trireme:1303: 1303 lines in all, at most 1300"
+        (tree / f"python/trireme/{name}.py").write_text("a = 1\n" * 501)
+    message = "python/trireme:1504: 1504 lines in all, at most 1500"
     assert lint(tree) == (1, [message, "lint: 1 errors, 0 warnings"])
 
 

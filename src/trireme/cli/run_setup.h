@@ -49,7 +49,7 @@ struct RunSetup {
   }
   [[nodiscard]] int32_t num_ranks() const { return plan.pp * plan.dp; }
   [[nodiscard]] std::string describe_rank(int32_t rank) const;
-  // A line for the user before the run; empty: none.
+  // Sentences for the user before the run.
   [[nodiscard]] std::vector<std::string> notes() const;
 };
 

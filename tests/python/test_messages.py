@@ -262,7 +262,7 @@ EDITS = {
     "a missing key": ("micro_batches: 2\n", "", "it has no 'micro_batches'; make the plan again"),
     "a missing node": ("- first_node", "- node", "stage 0 has no 'first_node'; make the plan again"),
     "a word": ("pp: 2", "pp: two", "line 4: the value is of another kind than trireme plan writes"),
-    "a bracket": ("stages:", "stages: [", "line 9: illegal block entry"),
+    "a bracket": ("stages:", "stages: [", "line 9 is not YAML (illegal block entry)"),
 }
 
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/json_text.h"
 #include "trireme/base/one_line.h"
 #include "trireme/graph/graph.h"
 
@@ -480,6 +481,7 @@ std::string to_text(const Graph& graph) {
 }
 
 Result<Graph> parse_graph(std::string_view text) {
+  if (!is_utf8(text)) return Error{"it is not UTF-8 text"};
   GraphParser parser;
   int line_number = 0;
   while (!text.empty()) {

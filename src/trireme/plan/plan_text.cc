@@ -89,7 +89,8 @@ Result<Plan> parse_plan(std::string_view text) {
     return Error{fmt::format("line {}: the value is of another kind than trireme plan writes",
                              exception.mark.line + 1)};
   } catch (const YAML::Exception& exception) {
-    return Error{fmt::format("line {}: {}", exception.mark.line + 1, one_line(exception.msg))};
+    return Error{
+        fmt::format("line {} is not YAML ({})", exception.mark.line + 1, one_line(exception.msg))};
   }
 }
 

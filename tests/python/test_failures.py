@@ -101,6 +101,20 @@ def test_ctrl_c_ends_a_stopped_rank(tmp_path, metrics):
         assert run.expect_end(pids, since) == 130
 
 
+def test_a_supervisor_that_was_stopped_too_long_is_named(tmp_path, metrics):
+    arguments = train_arguments("--metrics", metrics, "--silence-timeout", 2)
+    with trireme(*arguments, folder=tmp_path) as run:
+        pids = run.wait_for_workers()
+        run.wait_for_steps(metrics)
+        os.kill(run.process.pid, signal.SIGSTOP)
+        wait_until(lambda: not any(map(is_alive, pids)), "end of the workers")
+        os.kill(run.process.pid, signal.SIGCONT)
+        assert run.wait() == 1
+        said = [line for line in run.err.splitlines() if line.startswith("rank ")]
+    assert said[0].endswith(" failed: trireme train was silent for 2 s"), said
+    assert len(said) == 4
+
+
 def test_no_worker_outlives_a_killed_supervisor(tmp_path, metrics):
     with trireme(*train_arguments("--metrics", metrics), folder=tmp_path) as run:
         pids = run.wait_for_workers()

@@ -203,8 +203,14 @@ void ControlClient::run(const std::stop_token& stop) {
       return;
     }
     if (now - last_heard_ > options_.silence_timeout) {
-      disconnect(fmt::format("{} was silent for {:g} s", options_.hub_name,
-                             std::chrono::duration<double>(options_.silence_timeout).count()));
+      const std::string reason =
+          fmt::format("{} was silent for {:g} s", options_.hub_name,
+                      std::chrono::duration<double>(options_.silence_timeout).count());
+      // A hub that was only stopped reads it when it goes on, and knows why this rank has gone.
+      channel_.queue(make_message(MessageKind::kFailed, static_cast<int64_t>(FailureOrigin::kOwn),
+                                  {reason, current_work()}));
+      [[maybe_unused]] const ChannelState sent = channel_.send_some();
+      disconnect(reason);
       return;
     }
     std::array<pollfd, 2> watched = {{{.fd = wake_.fd(), .events = POLLIN, .revents = 0},

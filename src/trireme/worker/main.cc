@@ -207,6 +207,7 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment,
   Result<Rendezvous> met =
       rendezvous(environment,
                  {.describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
+                  .supervisor = setup.request.is_training ? "trireme train" : "trireme eval",
                   .interface_host = interface_host,
                   .timeout = std::chrono::seconds(setup.request.rendezvous_timeout_s),
                   .silence_timeout = std::chrono::seconds(setup.request.silence_timeout_s),

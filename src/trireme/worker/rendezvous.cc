@@ -80,7 +80,9 @@ Result<Rendezvous> rendezvous(const RankEnvironment& environment, RendezvousOpti
                        .where = std::move(options.where),
                        .on_lost = std::move(options.on_lost),
                        .on_hub_lost = std::move(options.on_hub_lost)};
-  if (!environment.is_supervised()) {
+  if (environment.is_supervised()) {
+    client.hub_name = options.supervisor;
+  } else {
     client.connect_timeout = options.timeout;
     client.on_waiting = options.on_notice;
     client.name_may_come = environment.name_may_come;

@@ -27,6 +27,7 @@ struct Rendezvous {
 
 struct RendezvousOptions {
   DescribeRank describe_rank = describe_bare_rank;
+  std::string supervisor;                       // the program that it is: "trireme train"
   std::string interface_host;                   // own_host, when the user has chosen it
   std::chrono::milliseconds timeout{};          // for all ranks to come
   std::chrono::milliseconds silence_timeout{};  // a rank that is not heard for so long is lost

@@ -112,6 +112,13 @@ class Cursor {
     if (take(token)) return Status();
     return Error{fmt::format("'{}' expected at '{}'", token, one_line(rest_, 24))};
   }
+  // Up to the next space, whatever stands before it.
+  std::string_view take_word() {
+    skip_spaces();
+    const std::string_view word = rest_.substr(0, rest_.find(' '));
+    rest_.remove_prefix(word.size());
+    return word;
+  }
   // Up to one of `stops`, parentheses nested inside are skipped.
   std::string_view take_until(std::string_view stops) {
     skip_spaces();
@@ -401,8 +408,8 @@ class GraphParser {
       TRIREME_TRY(graph_.values[id.value].type, parse_type(cursor));
     }
     if (cursor.take("@ ")) {
-      node.module = std::string(cursor.take_until(" "));
-      node.module_class = std::string(cursor.take_until(" "));
+      node.module = std::string(cursor.take_word());
+      node.module_class = std::string(cursor.take_word());
     }
     if (cursor.take("region ")) {
       TRIREME_TRY(SymExpr region, parse_sym_expr(cursor.take_until(" ")));

@@ -115,8 +115,8 @@ TEST_F(DamagedTensors, SafetensorsAreRefusedWhenAnEntryIsDamaged) {
         fmt::format(R"({{"dtype":{},"shape":{},"data_offsets":{}}})", dtype, shape, offsets)));
   };
   EXPECT_EQ(entry("\"F32\"", "[2]", "[0,8]"), "read a");
-  EXPECT_EQ(entry("\"F31\"", "[2]", "[0,8]"), ": tensor a has the unknown dtype F31");
-  EXPECT_EQ(entry("\"F\\n\"", "[2]", "[0,8]"), ": tensor a has the unknown dtype F\\x0a");
+  EXPECT_EQ(entry("\"F31\"", "[2]", "[0,8]"), ": tensor a has the unknown dtype 'F31'");
+  EXPECT_EQ(entry("\"F\\n\"", "[2]", "[0,8]"), ": tensor a has the unknown dtype 'F\\x0a'");
   for (const std::string_view dtype : {"3", "null", "[]"}) {
     EXPECT_EQ(entry(dtype, "[2]", "[0,8]"), ": tensor a has a malformed entry");
   }

@@ -29,7 +29,7 @@ Result<TensorView> read_entry(const std::string& name, const Json& entry,
   TensorView view;
   const auto dtype_name = entry["dtype"].get<std::string>();
   const std::optional<DType> dtype = dtype_from_safetensors(dtype_name);
-  if (!dtype.has_value()) return malformed(fmt::format("the unknown dtype {}", dtype_name));
+  if (!dtype.has_value()) return malformed(fmt::format("the unknown dtype '{}'", dtype_name));
   view.dtype = *dtype;
   for (const Json& size : entry["shape"]) {
     if (!size.is_number_unsigned()) return malformed("a malformed shape");

@@ -114,7 +114,7 @@ def test_two_libraries_of_one_name_space_are_refused(own_model):
 def test_a_write_that_the_name_does_not_tell_is_refused(own_model):
     said = refusal(own_model(Counted), "--operator-library", SWISH, code=1)
     assert (
-        "own.count.default of module '' changes its argument x in place, which is supported only of the first argument "
+        "own.count.default changes its argument x in place, which is supported only of the first argument "
         "of an operator whose name ends in _; return a new tensor instead"
     ) in said
 

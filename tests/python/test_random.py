@@ -188,7 +188,7 @@ INSTEAD = "draw with rand, randn, exponential_, bernoulli or multinomial instead
 def test_what_only_torchs_generator_can_draw_is_refused(own_model, kind, operator):
     model = own_model(kind)
     sentence = (
-        f"trireme: {model.archive}: {operator} of module '' draws from torch's own generator, whose numbers depend on the "
+        f"trireme: {model.archive}: {operator} draws from torch's own generator, whose numbers depend on the "
         f"layout; {INSTEAD}\n"
     )
     data = ["--data", f"safetensors:{model.data}", "--batch", 4]

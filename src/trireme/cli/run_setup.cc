@@ -125,9 +125,9 @@ Status check_operator_libraries(const RunRequest& request, const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (is_aten(node.op) || find_op_rule(node.op) != nullptr) continue;
     return Error{fmt::format(
-        "{}: {} of module '{}' is no operator of aten; give the library that registers it by "
+        "{}: {} is no operator of aten; give the library that registers it by "
         "--operator-library LIB.so, or, where it exists in Python only, replace it in the model",
-        request.model, node.op, node.module)};
+        request.model, describe_node(node))};
   }
   return Status();
 }

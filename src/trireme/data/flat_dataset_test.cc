@@ -204,10 +204,9 @@ TEST(Bytes, RefuseAByteThatDoesNotFitTheInput) {
             spec + ": sample 1 does not suit the input idx: 200 does not fit i8 (-128 to 127)");
 }
 
-TEST(Tokens, ReadsUint16WhenNotSaidAndIgnoresWhatIsLeftOver) {
+TEST(Tokens, ReadsUint16WhenNotSaidAndRefusesPartOfAToken) {
   const ScratchDirectory directory;
-  const std::string path =
-      directory.write("t.bin", bytes_of<uint16_t>({1, 2, 3, 65535, 5, 6, 7}) + "x");
+  const std::string path = directory.write("t.bin", bytes_of<uint16_t>({1, 2, 3, 65535, 5, 6, 7}));
   for (const std::string& spec : {"tokens:" + path, "tokens:" + path + ":uint16"}) {
     const auto dataset = open(spec, matrix(3));
     EXPECT_EQ(dataset->num_samples(), 2);
@@ -215,6 +214,9 @@ TEST(Tokens, ReadsUint16WhenNotSaidAndIgnoresWhatIsLeftOver) {
   }
   EXPECT_EQ(refusal("tokens:" + path, {matrix(8)}),
             "tokens:" + path + " has 7 tokens, fewer than the 8 of one sample; give more data");
+  EXPECT_EQ(refusal("tokens:" + path + ":uint32", {matrix(1)}),
+            "tokens:" + path + ":uint32: " + path +
+                " has 14 bytes, not a multiple of the 4 of a u32 token");
 }
 
 TEST(Tokens, ReadsUint32WhenAsked) {

@@ -21,6 +21,11 @@ Result<std::unique_ptr<Dataset>> open_tokens(const SourceRequest& request) {
   }
   if (path.empty()) return Error{fmt::format("the data '{}' names an empty path", request.spec)};
   TRIREME_TRY(FlatFile file, find_flat_file(path));
+  const uint64_t size = dtype == DType::kUint32 ? 4 : 2;
+  if (file.size_bytes % size != 0) {
+    return Error{fmt::format("{}: {} has {} bytes, not a multiple of the {} of a {} token",
+                             request.spec, path, file.size_bytes, size, dtype_info(dtype).name)};
+  }
   std::vector<FlatFile> files;
   files.push_back(std::move(file));
   return open_flat_dataset(request, std::move(files), dtype);

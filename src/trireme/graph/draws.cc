@@ -292,9 +292,8 @@ std::string why_no_draw(const Node& node) {
   const bool is_packed = node.op.ends_with(".data") && rule != nullptr && rule->rate == "dropout";
   if (is_packed) instead = kUsePadding;
   if (instead.empty()) return "";
-  return fmt::format(
-      "{} of module '{}' draws from torch's own generator, whose numbers depend on the layout; {}",
-      node.op, node.module, instead);
+  return fmt::format("{} draws from torch's own generator, whose numbers depend on the layout; {}",
+                     describe_node(node), instead);
 }
 
 std::vector<std::optional<Draw>> analyze_draws(const Graph& graph) {

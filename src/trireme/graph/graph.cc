@@ -41,6 +41,10 @@ std::set<std::string> symbols_read(const Node& node) {
   return symbols;
 }
 
+std::string describe_node(const Node& node) {
+  return node.module.empty() ? node.op : fmt::format("{} of module '{}'", node.op, node.module);
+}
+
 const Argument* find_argument(const Node& node, std::string_view name) {
   for (const NamedArgument& argument : node.arguments) {
     if (argument.name == name) return &argument.value;
@@ -165,8 +169,7 @@ Status verify_graph(const Graph& graph) {
     for (ValueId id : operands(node)) {
       if (id.value < 0 || id.value >= static_cast<int32_t>(graph.values.size()) ||
           !is_defined[id.value]) {
-        return Error{fmt::format("a {} of module '{}' reads a value before it is made", node.op,
-                                 node.module)};
+        return Error{fmt::format("a {} reads a value before it is made", describe_node(node))};
       }
     }
     for (ValueId id : results(node)) TRIREME_TRY(define(id, node.op));

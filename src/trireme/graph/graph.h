@@ -159,6 +159,8 @@ struct Graph {
 [[nodiscard]] std::vector<ValueId> results(const Node& node);
 // All symbols that occur in a node's arguments.
 [[nodiscard]] std::set<std::string> symbols_read(const Node& node);
+// "aten.linear.default of module 'layers.0.fc'"; the operator alone outside of any module.
+[[nodiscard]] std::string describe_node(const Node& node);
 [[nodiscard]] const Argument* find_argument(const Node& node, std::string_view name);
 
 // The symbol that counts the samples: Graph::batch, else what dim 0 of the user's inputs has in

@@ -61,7 +61,7 @@ TEST(GraphText, AnErrorNamesTheLine) {
   EXPECT_EQ(message("input %x \"x\" f32[2]\nreturn %x\n"),
             "the loss %x is f32[2], not a floating-point scalar");
   EXPECT_EQ(message("input %x \"x\" f32[2]\n%a = aten.relu.default(self=%a) -> f32[]\nreturn %a\n"),
-            "a aten.relu.default of module '' reads a value before it is made");
+            "a aten.relu.default reads a value before it is made");
 }
 
 TEST(Passes, DeadCodeGoesAndInPlaceWritesThatAreReadStay) {

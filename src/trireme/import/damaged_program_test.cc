@@ -68,7 +68,7 @@ TEST(DamagedProgram, IsRefusedWhenItsSubGraphsNestDeeperThanTheyCan) {
   };
   EXPECT_EQ(nested(32), "");
   const std::string refused =
-      ": node h (torch.ops.higher_order.wrap_with_set_grad_enabled) of module '': sub-graphs are "
+      ": node h (torch.ops.higher_order.wrap_with_set_grad_enabled): sub-graphs are "
       "nested deeper than 32";
   EXPECT_EQ(nested(33), refused);
   EXPECT_EQ(nested(10000), refused);
@@ -106,7 +106,7 @@ TEST(DamagedProgram, IsRefusedWhenAnOperatorIsNotSupported) {
                       }
                     }
                   }),
-      ": node branch (torch.ops.higher_order.cond) of module '': the higher-order operator cond "
+      ": node branch (torch.ops.higher_order.cond): the higher-order operator cond "
       "is not supported; replace data-dependent control flow and re-entrant checkpointing in "
       "the model");
 }
@@ -190,7 +190,7 @@ TEST(DamagedProgram, IsRefusedWhenANodeLacksWhatItNeeds) {
       ": node relu (torch.ops.aten.relu.default) of module 'model.1': the tensor linear is made "
       "twice");
   EXPECT_EQ(mlp_error([](auto& d) { d.node("linear")["metadata"]["nn_module_stack"] = "a\nb"; }),
-            ": node linear (torch.ops.aten.linear.default) of module '': the name 'a\\x0ab' has a "
+            ": node linear (torch.ops.aten.linear.default): the name 'a\\x0ab' has a "
             "control character");
   EXPECT_EQ(mlp_error([](auto& d) { d.node("linear")["outputs"][0]["as_tensor"]["name"] = "a b"; }),
             in_linear("'a b' is not a name"));
@@ -205,8 +205,7 @@ TEST(DamagedProgram, IsRefusedWhenASubGraphDoesNotFitItsUse) {
     });
   };
   const std::string node =
-      ": node wrap_with_set_grad_enabled (torch.ops.higher_order.wrap_with_set_grad_enabled) of "
-      "module '': ";
+      ": node wrap_with_set_grad_enabled (torch.ops.higher_order.wrap_with_set_grad_enabled): ";
   EXPECT_EQ(with_grad_mode([](Json& n) { n["inputs"].erase(2); }),
             node + "its sub-graph takes 4 inputs but is given 3");
   EXPECT_EQ(with_grad_mode([](Json& n) { n["outputs"] = Json::array(); }),

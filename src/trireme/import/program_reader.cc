@@ -30,6 +30,10 @@ using schema::union_kind;
 
 constexpr int kMaxGraphDepth = 32;
 
+std::string in_module(const Node& node) {
+  return node.module.empty() ? "" : fmt::format(" of module '{}'", node.module);
+}
+
 class ProgramReader {
  public:
   explicit ProgramReader(const Json& program) : program_(program) {}
@@ -247,11 +251,11 @@ class ProgramReader {
       }
     } catch (const Refusal& refusal) {
       if (refusal.message.starts_with("node ")) throw;
-      throw Refusal{fmt::format("node {} ({}) of module '{}': {}", name, target, node.module,
-                                refusal.message)};
+      throw Refusal{
+          fmt::format("node {} ({}){}: {}", name, target, in_module(node), refusal.message)};
     } catch (const Json::exception& exception) {
-      throw Refusal{fmt::format("node {} ({}) of module '{}' is malformed: {}", name, target,
-                                node.module, schema::what_is_wrong(exception))};
+      throw Refusal{fmt::format("node {} ({}){} is malformed: {}", name, target, in_module(node),
+                                schema::what_is_wrong(exception))};
     }
   }
 

@@ -215,7 +215,7 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
   });
   if (!status.ok() && current.is_valid()) {
     const Node& node = graph_.nodes[current.value];
-    return while_doing(fmt::format("{} of module '{}'", node.op, node.module), status.error());
+    return while_doing(describe_node(node), status.error());
   }
   return status;
 }

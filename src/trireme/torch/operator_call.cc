@@ -198,8 +198,7 @@ std::optional<c10::OperatorHandle> find_operator(std::string_view op) {
 Result<OperatorCall> OperatorCall::make(const Node& node, Mode mode) {
   const std::optional<c10::OperatorHandle> handle = find_operator(node.op);
   if (!handle.has_value()) {
-    return Error{
-        fmt::format("the operator {} (module '{}') is not in this libtorch", node.op, node.module)};
+    return Error{fmt::format("{} is not in this libtorch", describe_node(node))};
   }
   OperatorCall call(*handle);
   const c10::FunctionSchema& schema = handle->schema();
@@ -218,7 +217,7 @@ Result<OperatorCall> OperatorCall::make(const Node& node, Mode mode) {
     if (given != nullptr) {
       Result<Slot> slot = make_slot(formal, *given);
       if (!slot.ok()) {
-        return while_doing(fmt::format("{} of module '{}'", node.op, node.module), slot.error());
+        return while_doing(describe_node(node), slot.error());
       }
       call.slots_.push_back(std::move(slot.value()));
       continue;
@@ -227,17 +226,15 @@ Result<OperatorCall> OperatorCall::make(const Node& node, Mode mode) {
     if (formal.default_value().has_value()) {
       slot.constant = *formal.default_value();
     } else if (formal.type()->kind() != TypeKind::OptionalType) {
-      return Error{fmt::format("{} of module '{}' lacks its argument {}", node.op, node.module,
-                               formal.name())};
+      return Error{fmt::format("{} lacks its argument {}", describe_node(node), formal.name())};
     }
     call.slots_.push_back(std::move(slot));
   }
   if (num_used != node.arguments.size()) {
-    return Error{fmt::format("{} of module '{}' has an argument that its schema lacks", node.op,
-                             node.module)};
+    return Error{fmt::format("{} has an argument that its schema lacks", describe_node(node))};
   }
   if (schema.returns().size() != node.outputs.size()) {
-    return Error{fmt::format("{} of module '{}' has {} results, not {}", node.op, node.module,
+    return Error{fmt::format("{} has {} results, not {}", describe_node(node),
                              schema.returns().size(), node.outputs.size())};
   }
   return call;

@@ -84,8 +84,8 @@ Status check_library_operators(const Graph& graph, const std::vector<std::string
     if (is_aten(node.op)) continue;
     const std::optional<c10::OperatorHandle> handle = find_operator(node.op);
     if (!handle.has_value()) {
-      return Error{fmt::format("{} does not register the operator {} of module '{}'", where(paths),
-                               node.op, node.module)};
+      return Error{
+          fmt::format("{} does not register the operator {}", where(paths), describe_node(node))};
     }
     if (Result<OperatorCall> call = OperatorCall::make(node, Mode::kTraining); !call.ok()) {
       return paths.empty() ? call.error() : while_doing(where(paths), call.error());
@@ -95,9 +95,9 @@ Status check_library_operators(const Graph& graph, const std::vector<std::string
       const c10::AliasInfo* alias = formal.alias_info();
       if (alias == nullptr || !alias->isWrite() || says_so) continue;
       return Error{fmt::format(
-          "{} of module '{}' changes its argument {} in place, which is supported only of the "
+          "{} changes its argument {} in place, which is supported only of the "
           "first argument of an operator whose name ends in _; return a new tensor instead",
-          node.op, node.module, formal.name())};
+          describe_node(node), formal.name())};
     }
   }
   return Status();

@@ -64,3 +64,13 @@ def test_operators_without_a_rule_are_listed(tmp_path):
     assert "operators without a rule: linalg_matrix_exp x2, sinc x1; flops counted as bytes moved" in lines
     trireme.export(Small(), torch.randn(3, 8), tmp_path / "b.pt2")
     assert "without a rule" not in command.run("inspect", tmp_path / "b.pt2").stdout
+
+
+def test_each_place_that_inspect_names_can_be_cut():
+    model = command.DATA / "nanogpt.f32.pt2"
+    blocks = json.loads(command.run("inspect", model, "--json").stdout)["blocks"]
+    names = [block["cut"] for block in blocks if block["cut"]]
+    assert len(names) > 1
+    assert all(f"  --cut {name}\n" in command.run("inspect", model).stdout for name in names)
+    plan = command.run("plan", model, "--pp", len(names) + 1, "--cut", ",".join(names), "--json").stdout
+    assert len(json.loads(plan)["stages"]) == len(names) + 1

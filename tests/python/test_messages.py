@@ -162,7 +162,8 @@ SAID = [
     ([*TRAIN, "--pp", 2, "--cut", "head,layers.1"], "--cut names 2 modules, but --pp 2 needs 1"),
     (
         [*TRAIN, "--pp", 2, "--cut", "tail"],
-        "--cut names the module 'tail', which the model does not have; trireme inspect lists the modules",
+        "--cut names the module 'tail', which the model does not have; trireme inspect lists those it can be cut "
+        "before",
     ),
     ([*TRAIN, "--pp", 3, "--cut", "head,layers.2"], "--cut names 'layers.2' after a module that runs later"),
     (

@@ -62,6 +62,7 @@ struct Block {
   int32_t end = 0;
   double flops = 0;      // a sample
   int64_t bytes_in = 0;  // a sample, over the cut before it
+  std::string cut;       // the outermost module that begins here, for --cut; may be empty
 };
 
 struct Findings {
@@ -91,10 +92,43 @@ void count_ops(const Graph& graph, const SymbolValues& symbols, Findings& findin
   }
 }
 
+std::vector<std::string> with_outer_modules(const std::string& module) {
+  std::vector<std::string> modules;
+  for (size_t dot = module.find('.'); dot != std::string::npos; dot = module.find('.', dot + 1)) {
+    modules.push_back(module.substr(0, dot));
+  }
+  modules.push_back(module);
+  return modules;
+}
+
+// The first node of each module that --cut can name: where it cuts.
+std::map<std::string, int32_t> module_begins(const Graph& graph, const CutAnalysis& cuts) {
+  std::map<std::string, int32_t> begins;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (cuts.is_replicated[n] || graph.nodes[n].module.empty()) continue;
+    for (std::string& module : with_outer_modules(graph.nodes[n].module)) {
+      begins.emplace(std::move(module), static_cast<int32_t>(n));
+    }
+  }
+  return begins;
+}
+
+std::string cut_name(const Graph& graph, const CutAnalysis& cuts,
+                     const std::map<std::string, int32_t>& begins, const Block& block) {
+  int32_t first = block.first;
+  while (first < block.end && cuts.is_replicated[first]) ++first;
+  if (first == block.end || !cuts.is_legal[first] || graph.nodes[first].module.empty()) return "";
+  for (const std::string& module : with_outer_modules(graph.nodes[first].module)) {
+    if (begins.at(module) == first) return module;
+  }
+  return "";
+}
+
 void find_blocks(const Graph& graph, const CutAnalysis& cuts, Findings& findings) {
   std::vector<int32_t> bounds = block_cuts(graph, cuts, BlockGrain::kModules);
   // One block would say that the model cannot be cut, while the planner looks closer.
   if (bounds.empty()) bounds = block_cuts(graph, cuts, BlockGrain::kOperators);
+  const std::map<std::string, int32_t> begins = module_begins(graph, cuts);
   bounds.insert(bounds.begin(), 0);
   bounds.push_back(static_cast<int32_t>(graph.nodes.size()));
   for (size_t i = 0; i + 1 < bounds.size(); ++i) {
@@ -105,6 +139,7 @@ void find_blocks(const Graph& graph, const CutAnalysis& cuts, Findings& findings
       if (block.first_module.empty()) block.first_module = module;
       block.last_module = module;
     }
+    if (i > 0) block.cut = cut_name(graph, cuts, begins, block);
     block.flops = (cuts.flops_before[block.end] - cuts.flops_before[block.first]) / kBatch;
     block.bytes_in = cuts.live_bytes[block.first] / kBatch;
     findings.blocks.push_back(std::move(block));
@@ -185,7 +220,8 @@ Json to_json(const Archive& archive, const Findings& findings) {
                               {"last_module", block.last_module},
                               {"nodes", {block.first, block.end}},
                               {"flops_a_sample", block.flops},
-                              {"bytes_in_a_sample", block.bytes_in}});
+                              {"bytes_in_a_sample", block.bytes_in},
+                              {"cut", block.cut}});
   }
   for (const Node& node : graph.nodes) json["graph"].push_back(node_to_text(graph, node));
   return json;
@@ -295,9 +331,10 @@ std::string to_table(const Archive& archive, const Findings& findings) {
                                 : block.first_module == block.last_module
                                     ? block.first_module
                                     : block.first_module + " .. " + block.last_module;
-    text += fmt::format("  {:>3}  {:<52} {:>5.1f}% of flops {:>10} B in\n", i, modules,
+    text += fmt::format("  {:>3}  {:<52} {:>5.1f}% of flops {:>10} B in{}\n", i, modules,
                         findings.flops > 0 ? 100 * block.flops / findings.flops : 0.0,
-                        human(static_cast<double>(block.bytes_in)));
+                        human(static_cast<double>(block.bytes_in)),
+                        block.cut.empty() ? "" : "  --cut " + block.cut);
   }
   return text;
 }

@@ -52,7 +52,7 @@ Result<int32_t> find_module(const Graph& graph, const CutAnalysis& cuts, const s
   }
   return Error{
       fmt::format("--cut names the module '{}', which the model does not have; trireme inspect "
-                  "lists the modules",
+                  "lists those it can be cut before",
                   name)};
 }
 

@@ -132,7 +132,7 @@ TEST(Plan, RefusesWhatCannotBeCut) {
   };
   EXPECT_EQ(message({.pp = 2, .cut_modules = {"nothing"}}),
             "--cut names the module 'nothing', which the model does not have; trireme inspect "
-            "lists the modules");
+            "lists those it can be cut before");
   EXPECT_EQ(message({.pp = 2, .cut_modules = {"embed"}}),
             "the model cannot be cut before module 'embed': nothing comes before it");
   EXPECT_EQ(message({.pp = 3, .cut_modules = {"head"}}),

@@ -215,7 +215,12 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
   });
   if (!status.ok() && current.is_valid()) {
     const Node& node = graph_.nodes[current.value];
-    return while_doing(describe_node(node), status.error());
+    Error error = while_doing(describe_node(node), status.error());
+    // The two phrases of aten for a target or an index that the model has no place for.
+    const bool is_of_data = error.message.find("out of bounds") != std::string::npos ||
+                            error.message.find("out of range") != std::string::npos;
+    if (is_of_data) error.message += "; look for it in the data of this micro-batch";
+    return error;
   }
   return status;
 }

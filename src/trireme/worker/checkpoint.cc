@@ -1,6 +1,8 @@
 #include "trireme/worker/checkpoint.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <vector>
@@ -23,6 +25,20 @@ int32_t owner(const RunSetup& setup, int32_t input) {
     }
   }
   return 0;
+}
+
+// What a rank does next may fail, which ends the run: not before the file is there.
+Status await_first_rank(int32_t num_ranks, int32_t rank, Transport& transport) {
+  std::array<std::byte, 1> word{};
+  if (rank != 0) {
+    TRIREME_TRY(Ticket ticket, transport.post_receive(0, kSaveTag, word));
+    return transport.wait(ticket);
+  }
+  for (int32_t other = 1; other < num_ranks; ++other) {
+    TRIREME_TRY(Ticket ticket, transport.post_send(other, kSaveTag, word));
+    TRIREME_TRY(transport.wait(ticket));
+  }
+  return Status();
 }
 
 Status send_state(int32_t input, const StageKernels& kernels, Transport& transport) {
@@ -72,7 +88,8 @@ Status save_weights(const std::string& path, const RunSetup& setup, int32_t rank
     for (size_t n = 0; n < input.names.size(); ++n) TRIREME_TRY(writer->append(bytes));
     entry += input.names.size();
   }
-  return writer.has_value() ? writer->commit() : Status();
+  if (writer.has_value()) TRIREME_TRY(writer->commit());
+  return await_first_rank(setup.num_ranks(), rank, transport);
 }
 
 }  // namespace trireme

@@ -421,7 +421,7 @@ def test_a_file_that_is_cut_short_during_a_run_is_named(case, tmp_path):
         text=True,
     )
     try:
-        while not (metrics.exists() and metrics.stat().st_size > 0):
+        while not (metrics.exists() and metrics.stat().st_size > 0):  # it does not go again
             assert process.poll() is None
         with open(file, "r+b") as stream:
             stream.truncate(100)

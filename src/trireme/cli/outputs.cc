@@ -88,8 +88,13 @@ Status check_writable(const std::string& option, const std::string& path, WriteK
   if (!fs::is_directory(folder, code)) {
     return refuse(fmt::format("there is no folder {}", folder.string()));
   }
+  // Not the file itself, which others may wait for: it would come and go. A name as long as its
+  // own.
+  const fs::path probe = fs::path(target).parent_path() /
+                         fmt::format("{:_<{}}", fmt::format(".trireme.{}", ::getpid()),
+                                     fs::path(target).filename().string().size());
   const Status creatable =
-      check_creatable(kind == WriteKind::kReplaced ? temporary_name(target) : target);
+      check_creatable(kind == WriteKind::kReplaced ? temporary_name(target) : probe.string());
   if (creatable.ok()) return creatable;
   return refuse(fmt::format("cannot write to the folder: {}", creatable.error().message));
 }

@@ -112,6 +112,7 @@ def test_ranks_that_the_launcher_stops_are_heard(tmp_path):
         run.wait_for_steps(metrics, 3)
         os.kill(run.process.pid, signal.SIGSTOP)
         runs[1].process.kill()
+        runs[1].process.wait()  # the others are stopped because it has ended, not while it ends
         for stopped in runs[2:]:
             stopped.process.terminate()
         # Longer than the last words of a rank that nobody asks; one whose peer has left may end at once.

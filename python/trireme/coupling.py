@@ -47,8 +47,16 @@ def _loss(program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> tuple[fl
     """The loss and its number of items; nothing of the program changes."""
     given = iter(tensors)
     values = {**program.constants, **program.state_dict}
-    kinds = [(s.kind, s.target) for s in program.graph_signature.input_specs]
-    inputs = [next(given) if k is InputKind.USER_INPUT else values[t].detach().clone() for k, t in kinds]
+    # Weights may be large: they are copied only where an operator might write to them.
+    writes = any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in program.graph.nodes)
+
+    def value(kind: InputKind, target: str) -> torch.Tensor:
+        if kind is InputKind.USER_INPUT:
+            return next(given)
+        kept = values[target].detach()
+        return kept if kind is InputKind.PARAMETER and not writes else kept.clone()
+
+    inputs = [value(spec.kind, spec.target) for spec in program.graph_signature.input_specs]
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _SameDraws():
         loss, items = _Run(program.graph_module).run(*inputs)[-2:]
     return float(loss), float(items)

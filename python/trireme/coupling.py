@@ -48,7 +48,8 @@ def _loss(program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> tuple[fl
     given = iter(tensors)
     values = {**program.constants, **program.state_dict}
     # Weights may be large: they are copied only where an operator might write to them.
-    writes = any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in program.graph.nodes)
+    graphs = [m.graph for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    writes = any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for g in graphs for n in g.nodes)
 
     def value(kind: InputKind, target: str) -> torch.Tensor:
         if kind is InputKind.USER_INPUT:

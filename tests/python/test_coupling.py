@@ -112,6 +112,25 @@ def test_buffers_and_random_numbers_stay(tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+class Rescaled(Classifier):
+    """Writes to a frozen weight in a region of its own, which the archive keeps as a graph inside the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((3,), 2.0), requires_grad=False)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.scale.mul_(0.5)
+        return self.layers(x) * self.scale
+
+
+def test_weights_that_the_forward_pass_changes_stay(tmp_path):
+    model = Rescaled()
+    trireme.export(model, rows(4), tmp_path / "a.pt2", loss=F.cross_entropy)
+    assert torch.equal(model.scale, torch.full((3,), 2.0))
+
+
 @pytest.mark.binary
 def test_commands_that_cut_batches_say_so(tmp_path):
     archive, data = tmp_path / "a.pt2", tmp_path / "rows.safetensors"

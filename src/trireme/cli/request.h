@@ -1,13 +1,15 @@
-// What the user asked for on the command line: one struct a sub-command.
+// What the user asked for on the command line.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "trireme/base/result.h"
 #include "trireme/data/feed.h"
 #include "trireme/torch/optimizer_options.h"
 
@@ -65,27 +67,16 @@ struct RunRequest {
   bool wants_json = false;
 };
 
-struct PlanRequest {
-  std::string model;
-  PlanChoice plan;
-  std::string output;
-  bool wants_json = false;
-  bool shows_schedule = false;
-};
-
-struct InspectRequest {
-  std::string model;
-  bool wants_graph = false;
-  bool wants_json = false;
-};
-
 // Nothing to run: help or version was printed, or the words were wrong.
 struct NothingToDo {
   int exit_code = 0;
   std::string output;  // to stdout when the code is 0, else to stderr
 };
 
-using Request = std::variant<NothingToDo, RunRequest, PlanRequest, InspectRequest>;
+// A command that needs no ranks: gives the text to print.
+using TextRequest = std::function<Result<std::string>()>;
+
+using Request = std::variant<NothingToDo, RunRequest, TextRequest>;
 
 // `program` is "trireme" or "trireme-worker"; `arguments` without the program's name.
 [[nodiscard]] Request parse_request(const std::string& program,

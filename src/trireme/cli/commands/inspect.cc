@@ -1,14 +1,18 @@
-#include "trireme/cli/inspect.h"
+// `trireme inspect`: what is in an archive, for people and as JSON.
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/json_text.h"
+#include "trireme/cli/command.h"
 #include "trireme/cli/notes.h"
+#include "trireme/cli/validators.h"
 #include "trireme/graph/aliasing.h"
 #include "trireme/graph/cuts.h"
 #include "trireme/graph/draws.h"
@@ -339,7 +343,11 @@ std::string to_table(const Archive& archive, const Findings& findings) {
   return text;
 }
 
-}  // namespace
+struct InspectRequest {
+  std::string model;
+  bool wants_graph = false;
+  bool wants_json = false;
+};
 
 Result<std::string> inspect(const InspectRequest& request) {
   TRIREME_TRY(Archive archive, Archive::open(request.model));
@@ -347,6 +355,17 @@ Result<std::string> inspect(const InspectRequest& request) {
   TRIREME_TRY(Findings findings, study(archive.graph()));
   if (request.wants_json) return json_text(to_json(archive, findings), 1) + "\n";
   return to_table(archive, findings);
+}
+
+}  // namespace
+
+RequestMaker add_inspect(CLI::App& app) {
+  const auto request = std::make_shared<InspectRequest>();
+  app.add_option("MODEL", request->model, "a .pt2")->required()->check(not_empty());
+  app.add_flag("--graph", request->wants_graph, "the graph's text form");
+  app.add_flag("--json", request->wants_json, "everything, as JSON");
+  return
+      [request]() -> Result<Request> { return Request([request] { return inspect(*request); }); };
 }
 
 }  // namespace trireme

@@ -1,0 +1,101 @@
+// `trireme plan`: what would go where, and why; nothing runs.
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/json_text.h"
+#include "trireme/cli/command.h"
+#include "trireme/cli/commands/plan_options.h"
+#include "trireme/cli/notes.h"
+#include "trireme/cli/outputs.h"
+#include "trireme/cli/run_setup.h"
+#include "trireme/cli/validators.h"
+#include "trireme/plan/gradients.h"
+#include "trireme/schedule/drawing.h"
+
+namespace trireme {
+namespace {
+
+struct PlanRequest {
+  std::string model;
+  PlanChoice plan;
+  std::string output;
+  bool wants_json = false;
+  bool shows_schedule = false;
+};
+
+Result<std::string> run_plan(const PlanRequest& request) {
+  TRIREME_TRY(check_distinct({{"-o", request.output}}, {{"MODEL", request.model}}));
+  TRIREME_TRY(check_writable("-o", request.output, WriteKind::kInPlace));
+  TRIREME_TRY(Archive archive, Archive::open(request.model));
+  const Graph& graph = archive.graph();
+  TRIREME_TRY(Plan plan, choose_plan(graph, request.model, request.plan));
+  TRIREME_TRY(verify_plan(plan, graph));
+  TRIREME_TRY(Schedule schedule,
+              build_schedule(plan.schedule, {.num_stages = plan.pp,
+                                             .num_micro_batches = std::vector<int32_t>(
+                                                 plan.dp, plan.micro_batches)}));
+  if (!request.output.empty()) {
+    std::ofstream file(request.output);
+    file << to_text(plan);
+    if (!file.flush()) {
+      return Error{fmt::format("cannot write {}: {}", request.output, std::strerror(errno))};
+    }
+  }
+  if (request.wants_json) {
+    nlohmann::json json = {
+        {"model", plan.model},
+        {"pp", plan.pp},
+        {"dp", plan.dp},
+        {"micro_batches", plan.micro_batches},
+        {"schedule", plan.schedule},
+        {"num_nodes", plan.num_nodes},
+        {"num_parameters_without_values", archive.num_parameters_without_values()}};
+    for (const PlanStage& stage : plan.stages) {
+      json["stages"].push_back({{"first_node", stage.first_node},
+                                {"first_module", stage.first_module},
+                                {"last_module", stage.last_module},
+                                {"num_parameters", stage.num_parameters},
+                                {"flops_share", stage.flops_share},
+                                {"bytes_in", stage.bytes_in},
+                                {"bytes_out", stage.bytes_out},
+                                {"inputs", stage.inputs}});
+    }
+    return json_text(json, 1) + "\n";
+  }
+  std::string text = to_table(plan) + note_on_weights(archive);
+  for (const std::string& note :
+       {note_on_micro_batches(graph, plan.micro_batches), note_on_samples(archive, plan)}) {
+    if (!note.empty()) text += fmt::format("  {}\n", note);
+  }
+  if (request.shows_schedule) text += "\n" + draw(schedule);
+  return text;
+}
+
+}  // namespace
+
+RequestMaker add_plan(CLI::App& app) {
+  const auto request = std::make_shared<PlanRequest>();
+  app.add_option("MODEL", request->model, "a .pt2")->required()->check(not_empty());
+  add_plan_options(app, request->plan);
+  app.add_option("-o,--output", request->output, "write the plan to this YAML file")
+      ->check(not_empty());
+  app.add_flag("--show-schedule", request->shows_schedule, "draw the schedule of one step");
+  app.add_flag("--json", request->wants_json, "print the plan as JSON");
+  return [&app, request]() -> Result<Request> {
+    follow_cut(app, request->plan);
+    if (request->wants_json && request->shows_schedule) {
+      return Error{"--json has no drawing; leave out --show-schedule"};
+    }
+    return Request([request] { return run_plan(*request); });
+  };
+}
+
+}  // namespace trireme

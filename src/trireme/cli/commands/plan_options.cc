@@ -1,0 +1,54 @@
+#include "trireme/cli/commands/plan_options.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "trireme/cli/validators.h"
+#include "trireme/schedule/builders.h"
+
+namespace trireme {
+namespace {
+
+std::string schedule_names() {
+  std::string names;
+  for (const ScheduleBuilder& builder : schedule_builders()) {
+    if (!builder.is_training) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", builder.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+void add_plan_options(CLI::App& app, PlanChoice& plan) {
+  app.add_option("--pp", plan.pp, "pipeline stages")
+      ->capture_default_str()
+      ->transform(positive_count())
+      ->group("Plan");
+  app.add_option("--dp", plan.dp, "replicas (data parallelism)")
+      ->capture_default_str()
+      ->transform(positive_count())
+      ->group("Plan");
+  app.add_option("--micro-batches", plan.micro_batches, "micro-batches a replica and step [pp]")
+      ->transform(positive_count())
+      ->group("Plan");
+  app.add_option("--schedule", plan.schedule, "pipeline schedule: " + schedule_names())
+      ->capture_default_str()
+      ->group("Plan");
+  app.add_option("--cut", plan.cut,
+                 "cut before these modules instead of where flops balance: h.3,h.6; with "
+                 "one stage more than names")
+      ->delimiter(',')
+      ->check(not_empty())
+      ->group("Plan");
+}
+
+// Without --pp, --cut says how many stages there are.
+void follow_cut(const CLI::App& app, PlanChoice& plan) {
+  if (app.count("--pp") == 0 && app.count("--cut") != 0) {
+    plan.pp = static_cast<int32_t>(plan.cut.size()) + 1;
+  }
+}
+
+}  // namespace trireme

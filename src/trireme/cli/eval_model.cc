@@ -76,6 +76,8 @@ Result<EvalModel> open_eval_model(const std::string& path, const Graph& trained,
                                        .dp = plan.dp,
                                        .micro_batches = plan.micro_batches,
                                        .schedule = plan.schedule,
+                                       .chunks = plan.chunks,
+                                       .placement = plan.placement,
                                        .cut_modules = request.plan.cut});
   if (!cut.ok()) return while_doing(doing, cut.error());
   TRIREME_TRY(model.partition, partition_by_plan(cut.value(), model.graph));

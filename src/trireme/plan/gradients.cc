@@ -98,7 +98,7 @@ double momentum_of(const Node& node) {
 
 }  // namespace
 
-std::vector<int32_t> changed_buffers(const Graph& graph, const Stage& stage) {
+std::vector<int32_t> changed_buffers(const Graph& graph, const VirtualStage& stage) {
   const std::vector<ValueId> roots = alias_roots(graph);
   std::set<int32_t> memory;
   for (NodeId id : stage.nodes) {

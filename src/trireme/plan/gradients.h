@@ -28,8 +28,9 @@ struct GradientBucket {
 [[nodiscard]] std::vector<GradientBucket> gradient_buckets(const Graph& graph, const Stage& stage,
                                                            int64_t bucket_bytes = 25'000'000);
 
-// The buffers that the forward pass of a stage changes, as indices into Graph::inputs, ascending.
-[[nodiscard]] std::vector<int32_t> changed_buffers(const Graph& graph, const Stage& stage);
+// The buffers that the forward pass of a virtual stage changes, as indices into Graph::inputs,
+// ascending.
+[[nodiscard]] std::vector<int32_t> changed_buffers(const Graph& graph, const VirtualStage& stage);
 
 // A moving average that batch_norm keeps in a buffer: x <- (1 - momentum) x + momentum s at every
 // micro-batch; or, with momentum 0, a count that grows by a fixed number.

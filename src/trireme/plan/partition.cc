@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "trireme/base/check.h"
 #include "trireme/graph/cuts.h"
 
 namespace trireme {
@@ -11,7 +12,7 @@ namespace {
 
 struct Producer {
   int32_t node = -1;
-  int32_t stage = -1;  // -1: an input of the graph or a replicated node
+  int32_t stage = -1;  // virtual; -1: an input of the graph or a replicated node
 };
 
 class Partitioner {
@@ -19,7 +20,7 @@ class Partitioner {
   Partitioner(const Graph& graph, const std::vector<bool>& is_replicated,
               const std::vector<int32_t>& cuts)
       : graph_(graph), is_replicated_(is_replicated), cuts_(cuts), producers_(graph.values.size()) {
-    partition_.stages.resize(cuts.size() + 1);
+    partition_.virtual_stages.resize(cuts.size() + 1);
     for (int32_t i = 0; i < static_cast<int32_t>(graph.nodes.size()); ++i) {
       for (ValueId id : results(graph.nodes[i])) {
         producers_[id.value] = {i, is_replicated[i] ? -1 : stage_of(i)};
@@ -28,23 +29,26 @@ class Partitioner {
     last_use_.assign(graph.values.size(), -1);
   }
 
-  Partition run() {
-    for (int32_t stage = 0; stage < num_stages(); ++stage) collect_nodes(stage);
+  Partition run(int32_t num_stages, Placement placement) {
+    for (int32_t stage = 0; stage < num_virtual_stages(); ++stage) collect_nodes(stage);
     find_boundaries();
-    for (int32_t stage = 0; stage < num_stages(); ++stage) collect_inputs(stage);
+    for (int32_t stage = 0; stage < num_virtual_stages(); ++stage) collect_inputs(stage);
+    for (int32_t stage = 0; stage < num_stages; ++stage) {
+      join_chunks(stage, num_stages, placement);
+    }
     find_tied();
     return std::move(partition_);
   }
 
  private:
-  [[nodiscard]] int32_t num_stages() const {
-    return static_cast<int32_t>(partition_.stages.size());
+  [[nodiscard]] int32_t num_virtual_stages() const {
+    return static_cast<int32_t>(partition_.virtual_stages.size());
   }
   [[nodiscard]] int32_t stage_of(int32_t node) const {
     return static_cast<int32_t>(std::upper_bound(cuts_.begin(), cuts_.end(), node) - cuts_.begin());
   }
 
-  // The nodes of the stage and the replicated nodes that they need.
+  // The nodes of the virtual stage and the replicated nodes that they need.
   void collect_nodes(int32_t stage) {
     std::set<int32_t> nodes;
     std::vector<ValueId> pending;
@@ -53,7 +57,7 @@ class Partitioner {
       nodes.insert(i);
       for (ValueId id : operands(graph_.nodes[i])) pending.push_back(id);
     }
-    if (stage == num_stages() - 1) {
+    if (stage == num_virtual_stages() - 1) {
       pending.push_back(graph_.loss);
       if (const auto* items = std::get_if<ValueId>(&graph_.items)) pending.push_back(*items);
     }
@@ -65,7 +69,7 @@ class Partitioner {
       if (node < 0 || !is_replicated_[node] || !nodes.insert(node).second) continue;
       for (ValueId operand : operands(graph_.nodes[node])) pending.push_back(operand);
     }
-    for (const int32_t node : nodes) partition_.stages[stage].nodes.emplace_back(node);
+    for (const int32_t node : nodes) partition_.virtual_stages[stage].nodes.emplace_back(node);
   }
 
   void find_boundaries() {
@@ -75,14 +79,14 @@ class Partitioner {
       if (first < 0) continue;
       const BoundaryValue boundary{ValueId(static_cast<int64_t>(v)), carries[v]};
       for (int32_t stage = first; stage < last_use_[v]; ++stage) {
-        partition_.stages[stage].sends.push_back(boundary);
-        partition_.stages[stage + 1].receives.push_back(boundary);
+        partition_.virtual_stages[stage].sends.push_back(boundary);
+        partition_.virtual_stages[stage + 1].receives.push_back(boundary);
       }
     }
   }
 
   void collect_inputs(int32_t stage_index) {
-    Stage& stage = partition_.stages[stage_index];
+    VirtualStage& stage = partition_.virtual_stages[stage_index];
     std::set<int32_t> read;
     for (NodeId node : stage.nodes) {
       for (ValueId id : operands(graph_.nodes[node.value])) read.insert(id.value);
@@ -92,10 +96,27 @@ class Partitioner {
     }
   }
 
+  void join_chunks(int32_t index, int32_t num_stages, Placement placement) {
+    Stage& stage = partition_.stages.emplace_back();
+    std::set<NodeId> nodes;
+    std::set<int32_t> inputs;
+    for (int32_t chunk = 0; chunk * num_stages < num_virtual_stages(); ++chunk) {
+      stage.virtual_stages.push_back(chunk * num_stages +
+                                     place_within_chunk(placement, num_stages, chunk, index));
+      const VirtualStage& part = partition_.virtual_stages[stage.virtual_stages.back()];
+      nodes.insert(part.nodes.begin(), part.nodes.end());
+      inputs.insert(part.inputs.begin(), part.inputs.end());
+    }
+    stage.nodes.assign(nodes.begin(), nodes.end());
+    stage.inputs.assign(inputs.begin(), inputs.end());
+  }
+
   void find_tied() {
     std::map<int32_t, std::vector<int32_t>> users;
-    for (int32_t stage = 0; stage < num_stages(); ++stage) {
-      for (const int32_t input : partition_.stages[stage].inputs) users[input].push_back(stage);
+    for (size_t stage = 0; stage < partition_.stages.size(); ++stage) {
+      for (const int32_t input : partition_.stages[stage].inputs) {
+        users[input].push_back(static_cast<int32_t>(stage));
+      }
     }
     for (auto& [input, stages] : users) {
       if (graph_.inputs[input].kind != GraphInput::Kind::kParameter || stages.size() < 2) continue;
@@ -107,15 +128,18 @@ class Partitioner {
   const std::vector<bool>& is_replicated_;
   const std::vector<int32_t>& cuts_;
   std::vector<Producer> producers_;
-  std::vector<int32_t> last_use_;  // by value: the last stage that reads it
+  std::vector<int32_t> last_use_;  // by value: the last virtual stage that reads it
   Partition partition_;
 };
 
 }  // namespace
 
 Partition partition_graph(const Graph& graph, const std::vector<bool>& is_replicated,
-                          const std::vector<int32_t>& cuts) {
-  return Partitioner(graph, is_replicated, cuts).run();
+                          const std::vector<int32_t>& cuts, int32_t num_stages,
+                          Placement placement) {
+  TRIREME_CHECK((cuts.size() + 1) % static_cast<size_t>(num_stages) == 0,
+                "stages of unequal numbers of chunks");
+  return Partitioner(graph, is_replicated, cuts).run(num_stages, placement);
 }
 
 std::vector<size_t> user_inputs(const Graph& graph, const Stage& stage) {

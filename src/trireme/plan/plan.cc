@@ -56,12 +56,19 @@ Result<int32_t> find_module(const Graph& graph, const CutAnalysis& cuts, const s
                   name)};
 }
 
+// "--pp 2", or "--pp 2 with 2 chunks".
+std::string stages_asked_for(int32_t pp, int32_t chunks) {
+  return chunks == 1 ? fmt::format("--pp {}", pp)
+                     : fmt::format("--pp {} with {} chunks", pp, chunks);
+}
+
 Result<std::vector<int32_t>> cuts_by_name(const Graph& graph, const CutAnalysis& cuts,
                                           const PlanOptions& options) {
-  if (static_cast<int32_t>(options.cut_modules.size()) != options.pp - 1) {
-    return Error{fmt::format("--cut names {} {}, but --pp {} needs {}", options.cut_modules.size(),
-                             options.cut_modules.size() == 1 ? "module" : "modules", options.pp,
-                             options.pp - 1)};
+  const int32_t num_cuts = options.pp * options.chunks - 1;
+  if (static_cast<int32_t>(options.cut_modules.size()) != num_cuts) {
+    return Error{fmt::format("--cut names {} {}, but {} needs {}", options.cut_modules.size(),
+                             options.cut_modules.size() == 1 ? "module" : "modules",
+                             stages_asked_for(options.pp, options.chunks), num_cuts)};
   }
   std::vector<int32_t> positions;
   for (const std::string& name : options.cut_modules) {
@@ -146,24 +153,27 @@ class StageSearch {
   int32_t pp_;
 };
 
-Result<std::vector<int32_t>> choose_cuts(const Graph& graph, const CutAnalysis& cuts, int32_t pp) {
+Result<std::vector<int32_t>> choose_cuts(const Graph& graph, const CutAnalysis& cuts,
+                                         const PlanOptions& options) {
+  const int32_t num_cuts = options.pp * options.chunks - 1;
   std::vector<int32_t> candidates = block_cuts(graph, cuts, BlockGrain::kModules);
-  if (static_cast<int32_t>(candidates.size()) < pp - 1) {
+  if (static_cast<int32_t>(candidates.size()) < num_cuts) {
     candidates = block_cuts(graph, cuts, BlockGrain::kOperators);
   }
-  if (static_cast<int32_t>(candidates.size()) < pp - 1) {
+  if (static_cast<int32_t>(candidates.size()) < num_cuts) {
     // Too few blocks: every legal place between two nodes that some stage owns.
     candidates.clear();
     for (int32_t p = 1; p + 1 < static_cast<int32_t>(cuts.is_legal.size()); ++p) {
       if (cuts.is_legal[p] && !cuts.is_replicated[p]) candidates.push_back(p);
     }
   }
-  if (static_cast<int32_t>(candidates.size()) < pp - 1) {
-    return Error{
-        fmt::format("the model can be cut at {} places, which makes {} stages, not --pp {}",
-                    candidates.size(), candidates.size() + 1, pp)};
+  if (static_cast<int32_t>(candidates.size()) < num_cuts) {
+    return Error{fmt::format("the model can be cut at {} places, which makes {} {}stages, not {}",
+                             candidates.size(), candidates.size() + 1,
+                             options.chunks == 1 ? "" : "virtual ",
+                             stages_asked_for(options.pp, options.chunks))};
   }
-  return StageSearch(cuts, std::move(candidates), pp).run();
+  return StageSearch(cuts, std::move(candidates), num_cuts + 1).run();
 }
 
 int64_t boundary_bytes(const Graph& graph, const std::vector<BoundaryValue>& values,
@@ -176,7 +186,7 @@ int64_t boundary_bytes(const Graph& graph, const std::vector<BoundaryValue>& val
   return (bytes + batch - 1) / batch;
 }
 
-PlanStage describe_stage(const Graph& graph, const CutAnalysis& cuts, const Stage& stage,
+PlanStage describe_stage(const Graph& graph, const CutAnalysis& cuts, const VirtualStage& stage,
                          int32_t first, int32_t end, const SymbolValues& symbols, int64_t batch) {
   PlanStage description{.first_node = node_name(graph, first)};
   for (int32_t i = first; i < end; ++i) {
@@ -231,27 +241,34 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
     return Error{fmt::format("--pp {} x --dp {} are {} ranks, more than {}", options.pp, options.dp,
                              int64_t{options.pp} * options.dp, kMaxRanks)};
   }
+  if (options.chunks < 1 || options.chunks > kMaxPlanChunks) {
+    return Error{fmt::format("{} chunks a stage are not 1 .. {}", options.chunks, kMaxPlanChunks)};
+  }
   const SymbolValues symbols = example_symbols(graph, kExampleBatch);
   TRIREME_TRY(CutAnalysis cuts, analyze_cuts(graph, symbols));
   std::vector<int32_t> positions;
   if (!options.cut_modules.empty()) {
     TRIREME_TRY(positions, cuts_by_name(graph, cuts, options));
   } else {
-    TRIREME_TRY(positions, choose_cuts(graph, cuts, options.pp));
+    TRIREME_TRY(positions, choose_cuts(graph, cuts, options));
   }
   Plan plan{.model = as_utf8(model_path),
             .num_nodes = static_cast<int64_t>(graph.nodes.size()),
             .pp = options.pp,
             .dp = options.dp,
             .micro_batches = options.micro_batches,
-            .schedule = options.schedule};
-  const Partition partition = partition_graph(graph, cuts.is_replicated, positions);
-  for (int32_t s = 0; s < options.pp; ++s) {
-    const int32_t first = s == 0 ? 0 : positions[s - 1];
+            .schedule = options.schedule,
+            .chunks = options.chunks,
+            .placement = options.placement,
+            .stages = {}};
+  const Partition partition =
+      partition_graph(graph, cuts.is_replicated, positions, options.pp, options.placement);
+  for (size_t v = 0; v < partition.virtual_stages.size(); ++v) {
+    const int32_t first = v == 0 ? 0 : positions[v - 1];
     const int32_t end =
-        s + 1 == options.pp ? static_cast<int32_t>(graph.nodes.size()) : positions[s];
-    plan.stages.push_back(
-        describe_stage(graph, cuts, partition.stages[s], first, end, symbols, kExampleBatch));
+        v == positions.size() ? static_cast<int32_t>(graph.nodes.size()) : positions[v];
+    plan.stages.push_back(describe_stage(graph, cuts, partition.virtual_stages[v], first, end,
+                                         symbols, kExampleBatch));
   }
   return plan;
 }
@@ -265,8 +282,16 @@ Status verify_plan(const Plan& plan, const Graph& graph) {
     return Error{
         fmt::format("the plan has {} x {} ranks, more than {}", plan.pp, plan.dp, kMaxRanks)};
   }
-  if (static_cast<int32_t>(plan.stages.size()) != plan.pp) {
-    return Error{fmt::format("the plan has {} stages but says pp {}", plan.stages.size(), plan.pp)};
+  if (plan.chunks < 1 || plan.chunks > kMaxPlanChunks) {
+    return Error{
+        fmt::format("the plan has {} chunks a stage, not 1 .. {}", plan.chunks, kMaxPlanChunks)};
+  }
+  if (static_cast<int64_t>(plan.stages.size()) != int64_t{plan.pp} * plan.chunks) {
+    return Error{
+        plan.chunks == 1
+            ? fmt::format("the plan has {} stages but says pp {}", plan.stages.size(), plan.pp)
+            : fmt::format("the plan has {} stages but says pp {} and chunks {}", plan.stages.size(),
+                          plan.pp, plan.chunks)};
   }
   if (plan.num_nodes != static_cast<int64_t>(graph.nodes.size())) {
     return Error{
@@ -293,7 +318,7 @@ Status verify_plan(const Plan& plan, const Graph& graph) {
 Result<Partition> partition_by_plan(const Plan& plan, const Graph& graph) {
   TRIREME_TRY(std::vector<int32_t> positions, cuts_of(plan, graph));
   TRIREME_TRY(CutAnalysis cuts, analyze_cuts(graph, example_symbols(graph, kExampleBatch)));
-  return partition_graph(graph, cuts.is_replicated, positions);
+  return partition_graph(graph, cuts.is_replicated, positions, plan.pp, plan.placement);
 }
 
 }  // namespace trireme

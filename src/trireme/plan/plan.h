@@ -1,4 +1,5 @@
 // Plan: what goes where. Stages of the model, replicas, micro-batches, and the schedule's name.
+// With chunks, a stage holds several pieces of the model, its virtual stages (placement.h).
 //
 // Text form: YAML, made to be read and edited; only `first_node` of a stage decides, the rest of a
 // stage describes it and is checked for its form only.
@@ -13,21 +14,24 @@
 #include "trireme/graph/cuts.h"
 #include "trireme/graph/graph.h"
 #include "trireme/plan/partition.h"
+#include "trireme/plan/placement.h"
 
 namespace trireme {
 
 // Every rank knows the whole schedule, so its size bounds the number of ranks.
 inline constexpr int64_t kMaxRanks = 1 << 14;
+inline constexpr int32_t kMaxPlanChunks = 16;
 
+// A virtual stage.
 struct PlanStage {
   std::string first_node;    // the first value that the stage makes, such as "layer_norm_4"
   std::string first_module;  // the user's module names
   std::string last_module;
   int64_t num_parameters = 0;       // elements; tied ones count in each stage that uses them
   double flops_share = 0;           // of the forward pass, 0 .. 1
-  int64_t bytes_in = 0;             // activations a sample, from the stage before
-  int64_t bytes_out = 0;            // activations a sample, to the stage after
-  std::vector<std::string> inputs;  // of the batch, that the stage reads itself
+  int64_t bytes_in = 0;             // activations a sample, from the virtual stage before
+  int64_t bytes_out = 0;            // activations a sample, to the one after
+  std::vector<std::string> inputs;  // of the batch, that it reads itself
   bool operator==(const PlanStage&) const = default;
 };
 
@@ -38,7 +42,9 @@ struct Plan {
   int32_t dp = 1;
   int32_t micro_batches = 1;  // of a replica
   std::string schedule = "1f1b";
-  std::vector<PlanStage> stages;
+  int32_t chunks = 1;  // of each stage
+  Placement placement = Placement::kLooped;
+  std::vector<PlanStage> stages;  // pp x chunks, as a sample passes them
   bool operator==(const Plan&) const = default;
 };
 
@@ -47,12 +53,15 @@ struct PlanOptions {
   int32_t dp = 1;
   int32_t micro_batches = 1;
   std::string schedule = "1f1b";
-  std::vector<std::string> cut_modules;  // pp - 1 of them, or none: the planner decides
+  int32_t chunks = 1;
+  Placement placement = Placement::kLooped;
+  std::vector<std::string> cut_modules;  // pp x chunks - 1, or none: the planner decides
 };
 
-// Stages by dynamic programming over the blocks: the smallest largest share of flops, and among
-// plans within 2 % of it the one that sends the fewest bytes; or cut before the named modules.
-// Errors: fewer places to cut than stages, a module that does not exist or cannot be cut before.
+// Virtual stages by dynamic programming over the blocks: the smallest largest share of flops, and
+// among plans within 2 % of it the one that sends the fewest bytes; or cut before the named
+// modules. Errors: fewer places to cut than stages, a module that does not exist or cannot be cut
+// before.
 [[nodiscard]] Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
                                       const PlanOptions& options);
 

@@ -1,5 +1,7 @@
 #include "trireme/plan/plan.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "trireme/plan/gradients.h"
@@ -41,10 +43,11 @@ TEST(Partition, ForwardsSkipsReplicatesMasksAndGivesTiedParametersToTheirUses) {
   const Plan plan =
       build_plan(graph, "m.pt2", {.pp = 3, .cut_modules = {"block.1", "head"}}).value();
   const Partition partition = partition_by_plan(plan, graph).value();
-  EXPECT_EQ(names(graph, partition.stages[0].sends), (std::vector<std::string>{"e", "h_"}));
-  EXPECT_EQ(names(graph, partition.stages[1].receives), (std::vector<std::string>{"e", "h_"}));
-  EXPECT_EQ(names(graph, partition.stages[1].sends), (std::vector<std::string>{"s"}));
-  EXPECT_TRUE(partition.stages[1].sends[0].carries_gradient);
+  EXPECT_EQ(names(graph, partition.virtual_stages[0].sends), (std::vector<std::string>{"e", "h_"}));
+  EXPECT_EQ(names(graph, partition.virtual_stages[1].receives),
+            (std::vector<std::string>{"e", "h_"}));
+  EXPECT_EQ(names(graph, partition.virtual_stages[1].sends), (std::vector<std::string>{"s"}));
+  EXPECT_TRUE(partition.virtual_stages[1].sends[0].carries_gradient);
   // Stage 1 runs the mask's node itself.
   EXPECT_EQ(partition.stages[1].nodes.front(), NodeId(0));
   ASSERT_EQ(partition.tied.size(), 1u);
@@ -71,13 +74,34 @@ input %x "x" f32[s0,8]
 return %loss
 )";
 
+TEST(Partition, AStageOfChunksHoldsTheirNodesAndInputsEachOnce) {
+  const Graph graph = parse_graph(kChanging).value();
+  for (const Placement placement : {Placement::kLooped, Placement::kV}) {
+    const Plan plan =
+        build_plan(graph, "m.pt2", {.pp = 2, .chunks = 2, .placement = placement}).value();
+    ASSERT_EQ(plan.stages.size(), 4U);
+    EXPECT_TRUE(verify_plan(plan, graph).ok());
+    EXPECT_EQ(parse_plan(to_text(plan)).value(), plan);
+    const Partition partition = partition_by_plan(plan, graph).value();
+    const bool is_looped = placement == Placement::kLooped;
+    EXPECT_EQ(partition.stages[0].virtual_stages, (std::vector<int32_t>{0, is_looped ? 2 : 3}));
+    EXPECT_EQ(partition.stages[1].virtual_stages, (std::vector<int32_t>{1, is_looped ? 3 : 2}));
+    std::vector<NodeId> nodes;
+    for (const Stage& stage : partition.stages) {
+      EXPECT_TRUE(std::ranges::is_sorted(stage.nodes));
+      nodes.insert(nodes.end(), stage.nodes.begin(), stage.nodes.end());
+    }
+    EXPECT_EQ(nodes.size(), graph.nodes.size());
+  }
+}
+
 TEST(Gradients, WhatForwardChangesIsKnownByStageAndRefusedForReplicas) {
   const Graph graph = parse_graph(kChanging).value();
   const Plan plan = build_plan(graph, "m.pt2", {.pp = 3, .cut_modules = {"norm", "last"}}).value();
   const Partition partition = partition_by_plan(plan, graph).value();
   const auto changed = [&](size_t stage) {
     std::vector<std::string> names;
-    for (const int32_t input : changed_buffers(graph, partition.stages[stage])) {
+    for (const int32_t input : changed_buffers(graph, partition.virtual_stages[stage])) {
       names.push_back(graph.inputs[input].names[0]);
     }
     return names;

@@ -12,6 +12,9 @@
 namespace trireme {
 namespace {
 
+constexpr const char* kPlacementLooped = "looped";
+constexpr const char* kPlacementV = "v";
+
 PlanStage read_stage(const YAML::Node& node) {
   PlanStage stage;
   stage.first_node = node["first_node"].as<std::string>();
@@ -32,6 +35,14 @@ std::string human_bytes(int64_t bytes) {
   return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
 }
 
+// "1", or with chunks "1.0": the stage and its chunk, as a schedule writes them.
+std::string place(const Plan& plan, int32_t virtual_stage) {
+  const int32_t pp = std::max(plan.pp, 1);  // a plan that is not verified may say anything
+  const int32_t chunk = virtual_stage / pp;
+  const int32_t stage = place_within_chunk(plan.placement, pp, chunk, virtual_stage % pp);
+  return plan.chunks == 1 ? fmt::format("{}", stage) : fmt::format("{}.{}", stage, chunk);
+}
+
 }  // namespace
 
 std::string to_text(const Plan& plan) {
@@ -43,6 +54,10 @@ std::string to_text(const Plan& plan) {
   out << YAML::Key << "dp" << YAML::Value << plan.dp;
   out << YAML::Key << "micro_batches" << YAML::Value << plan.micro_batches;
   out << YAML::Key << "schedule" << YAML::Value << plan.schedule;
+  if (plan.chunks != 1) out << YAML::Key << "chunks" << YAML::Value << plan.chunks;
+  if (plan.placement == Placement::kV) {
+    out << YAML::Key << "placement" << YAML::Value << kPlacementV;
+  }
   out << YAML::Key << "stages" << YAML::Value << YAML::BeginSeq;
   for (const PlanStage& stage : plan.stages) {
     out << YAML::BeginMap << YAML::Key << "first_node" << YAML::Value << stage.first_node;
@@ -83,6 +98,13 @@ Result<Plan> parse_plan(std::string_view text) {
     plan.dp = root["dp"].as<int32_t>();
     plan.micro_batches = root["micro_batches"].as<int32_t>();
     plan.schedule = root["schedule"].as<std::string>();
+    plan.chunks = root["chunks"].as<int32_t>(1);
+    const auto placement = root["placement"].as<std::string>(kPlacementLooped);
+    if (placement != kPlacementLooped && placement != kPlacementV) {
+      return Error{fmt::format("its placement is {}, which is neither {} nor {}",
+                               in_quotes(placement), kPlacementLooped, kPlacementV)};
+    }
+    plan.placement = placement == kPlacementV ? Placement::kV : Placement::kLooped;
     for (const YAML::Node& stage : root["stages"]) plan.stages.push_back(read_stage(stage));
     return plan;
   } catch (const YAML::BadConversion& exception) {
@@ -95,9 +117,10 @@ Result<Plan> parse_plan(std::string_view text) {
 }
 
 std::string to_table(const Plan& plan) {
-  std::string table =
-      fmt::format("{}: {} stages x {} replicas, {} micro-batches a replica, schedule {}\n\n",
-                  plan.model, plan.pp, plan.dp, plan.micro_batches, plan.schedule);
+  std::string table = fmt::format(
+      "{}: {} stages{} x {} replicas, {} micro-batches a replica, schedule {}\n\n", plan.model,
+      plan.pp, plan.chunks == 1 ? "" : fmt::format(" of {} chunks", plan.chunks), plan.dp,
+      plan.micro_batches, plan.schedule);
   size_t width = 10;
   for (const PlanStage& stage : plan.stages) {
     width = std::max(width, stage.first_module.size() + stage.last_module.size() + 4);
@@ -109,10 +132,10 @@ std::string to_table(const Plan& plan) {
     const std::string modules = stage.first_module == stage.last_module
                                     ? stage.first_module
                                     : stage.first_module + " .. " + stage.last_module;
-    table +=
-        fmt::format("{:>5}  {:<{}}  {:>12}  {:>5.1f}%  {:>10}  {:>10}  {}\n", i, modules, width,
-                    stage.num_parameters, stage.flops_share * 100, human_bytes(stage.bytes_in),
-                    human_bytes(stage.bytes_out), fmt::join(stage.inputs, ", "));
+    table += fmt::format("{:>5}  {:<{}}  {:>12}  {:>5.1f}%  {:>10}  {:>10}  {}\n",
+                         place(plan, static_cast<int32_t>(i)), modules, width, stage.num_parameters,
+                         stage.flops_share * 100, human_bytes(stage.bytes_in),
+                         human_bytes(stage.bytes_out), fmt::join(stage.inputs, ", "));
   }
   return table;
 }

@@ -4,11 +4,16 @@
 // Autograd makes such a gradient in memory of its own, and adds it in a second pass; a matrix
 // product can add as it goes, and an embedding touches only the rows that were read. The numbers
 // are those of autograd but for the rounding of that sum. One row of `kOperators` an operator.
+//
+// Such an operator can also leave the gradients of its parameters for later, when only that of its
+// input is urgent: the I and W of zero-bubble schedules (Qi et al., ICLR 2024).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -17,21 +22,55 @@
 
 namespace trireme {
 
+// Gradients of parameters that a backward has left for later.
+class DeferredGradients {
+ public:
+  // While it lives, backwards of this thread leave them in `queue`, unless that is null.
+  class Scope {
+   public:
+    explicit Scope(DeferredGradients* queue);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    DeferredGradients* before_;
+  };
+
+  // That of the thread's scope; null: none.
+  [[nodiscard]] static DeferredGradients* current();
+  void push(std::function<void()> addition) { additions_.push_back(std::move(addition)); }
+  // Adds all of them to their accumulators, in the order in which the backward came to them.
+  void run();
+
+ private:
+  std::vector<std::function<void()>> additions_;
+};
+
 class DirectGradientCall {
  public:
+  struct Numbers {
+    int64_t padding_idx = -1;  // of an embedding
+    // Of a convolution.
+    std::vector<int64_t> stride;
+    std::vector<int64_t> padding;
+    std::vector<int64_t> dilation;
+    int64_t groups = 1;
+  };
   struct Operands {
     at::Tensor input;
     at::Tensor weight;
-    at::Tensor bias;           // undefined when there is none
-    int64_t padding_idx = -1;  // of an embedding
+    at::Tensor bias;  // undefined when there is none
+    const Numbers& numbers;
   };
 
   // nullopt when the operator has no row, or its weight is not a parameter itself.
   static std::optional<DirectGradientCall> make(const Graph& graph, const Node& node);
 
   // The result, part of the autograd graph; undefined when this time the ordinary call is needed:
-  // gradients are off, autocast is on, or a parameter gathers its gradient elsewhere.
-  [[nodiscard]] at::Tensor run(const std::vector<at::Tensor>& values) const;
+  // gradients are off, autocast is on, a parameter gathers its gradient elsewhere, or the operator
+  // gains nothing by it unless gradients are deferred, which `may_defer` says.
+  [[nodiscard]] at::Tensor run(const std::vector<at::Tensor>& values, bool may_defer = false) const;
 
  private:
   struct Operator;
@@ -41,7 +80,7 @@ class DirectGradientCall {
   ValueId input_;
   ValueId weight_;
   ValueId bias_;  // invalid when there is none
-  int64_t padding_idx_ = -1;
+  Numbers numbers_;
 };
 
 }  // namespace trireme

@@ -189,7 +189,7 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
 Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) const {
   NodeId current;
   Status status = guard([&] {
-    RegionSwitch regions(graph_, mode_);
+    RegionSwitch regions(graph_, mode_ == Mode::kTraining && run.builds_graph);
     std::vector<c10::IValue> stack;
     for (const Step& step : steps_) {
       current = step.node;
@@ -197,7 +197,7 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
       regions.enter(node.region);
       if (step.normalizes_batch) check_batch_norm(values[operands(node)[0].value]);
       at::Tensor direct;
-      if (step.direct.has_value()) direct = step.direct->run(values);
+      if (step.direct.has_value()) direct = step.direct->run(values, run.splits_backward);
       if (direct.defined()) {
         store_tensor(graph_, node.outputs[0].values[0], std::move(direct), values);
       } else {

@@ -21,6 +21,8 @@ struct InterpreterRun {
   int64_t micro_batch = 0;   // of the step, over all replicas
   int64_t first_sample = 0;  // the micro-batch's first global sample of the step
   int64_t num_samples = 0;
+  bool builds_graph = true;      // of autograd, in training
+  bool splits_backward = false;  // weight gradients may be deferred (direct_gradients.h)
 };
 
 class Interpreter {

@@ -9,9 +9,9 @@
 
 namespace trireme {
 
-RegionSwitch::RegionSwitch(const Graph& graph, Mode mode)
+RegionSwitch::RegionSwitch(const Graph& graph, bool builds_graph)
     : graph_(graph),
-      is_training_(mode == Mode::kTraining),
+      builds_graph_(builds_graph),
       grad_before_(at::GradMode::is_enabled()),
       autocast_before_(at::autocast::is_autocast_enabled(at::kCPU)),
       dtype_before_(at::autocast::get_autocast_dtype(at::kCPU)) {
@@ -30,13 +30,13 @@ void RegionSwitch::enter(RegionId region) {
   current_ = region;
   std::vector<RegionId> path;
   for (RegionId r = region; r.value > 0; r = graph_.regions[r.value].parent) path.push_back(r);
-  bool is_grad_enabled = is_training_;
+  bool is_grad_enabled = builds_graph_;
   bool is_autocast_enabled = false;
   at::ScalarType dtype = at::kBFloat16;
   for (auto r = path.rbegin(); r != path.rend(); ++r) {
     const Region& scope = graph_.regions[r->value];
     if (scope.kind == Region::Kind::kGradMode) {
-      is_grad_enabled = scope.is_enabled && is_training_;
+      is_grad_enabled = scope.is_enabled && builds_graph_;
     } else {
       is_autocast_enabled = scope.is_enabled;
       dtype = scalar_type(scope.autocast_dtype);

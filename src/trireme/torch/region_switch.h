@@ -1,17 +1,17 @@
-// RegionSwitch: grad mode and autocast as the region of a node wants them.
+// RegionSwitch: grad mode, where a graph of autograd is built at all, and autocast as the region
+// of a node wants them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include "trireme/graph/graph.h"
-#include "trireme/torch/operator_call.h"
 
 namespace trireme {
 
 // Acts on the calling thread, and restores what it found when it goes.
 class RegionSwitch {
  public:
-  RegionSwitch(const Graph& graph, Mode mode);
+  RegionSwitch(const Graph& graph, bool builds_graph);
   ~RegionSwitch();
   RegionSwitch(const RegionSwitch&) = delete;
   RegionSwitch& operator=(const RegionSwitch&) = delete;
@@ -23,7 +23,7 @@ class RegionSwitch {
   void leave_autocast();
 
   const Graph& graph_;
-  bool is_training_;
+  bool builds_graph_;
   bool grad_before_;
   bool autocast_before_;
   at::ScalarType dtype_before_;

@@ -4,20 +4,18 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/edge.h>
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "trireme/base/philox.h"
 #include "trireme/graph/default_dtype.h"
 #include "trireme/plan/gradients.h"
+#include "trireme/torch/chunk_kernels.h"
 #include "trireme/torch/guard.h"
-#include "trireme/torch/interpreter.h"
 #include "trireme/torch/moving_averages.h"
 #include "trireme/torch/parameter_update.h"
 #include "trireme/torch/parameters.h"
@@ -25,17 +23,6 @@
 
 namespace trireme {
 namespace {
-
-// A micro-batch between its forward and its backward.
-struct MicroBatch {
-  SymbolValues symbols;
-  std::vector<at::Tensor> received;  // leaves, as Stage::receives
-  std::vector<at::Tensor> outgoing;  // as Stage::sends, until they are sent
-  // The ends of the graph: of each send that carries a gradient, or of the loss.
-  torch::autograd::edge_list edges;
-  std::vector<at::Tensor> gradients;  // received, as `edges`
-  double items = 0;
-};
 
 // Tensors that a Message keeps alive.
 Message hold(std::vector<at::Tensor> tensors) {
@@ -46,26 +33,30 @@ Message hold(std::vector<at::Tensor> tensors) {
   return message;
 }
 
+Result<Message> hold(Result<std::vector<at::Tensor>> tensors) {
+  if (!tensors.ok()) return tensors.error();
+  return hold(std::move(tensors).value());
+}
+
 class TorchStageKernels : public StageKernels {
  public:
   explicit TorchStageKernels(const StageOptions& options)
       : options_(options),
         graph_(*options.graph),
-        stage_(options.partition->stages[options.stage]),
-        is_last_(options.stage + 1 == static_cast<int32_t>(options.partition->stages.size())) {}
+        stage_(options.partition->stages[options.stage]) {}
 
   Status initialize() {
     at::set_num_threads(options_.num_threads);
     // Of the whole process; all of its ranks run one model.
     at::set_default_dtype(c10::scalarTypeToTypeMeta(scalar_type(default_dtype(graph_))));
     TRIREME_TRY(parameters_, Parameters::load(*options_.archive, graph_, stage_, options_.initial));
-    changed_ = changed_buffers(graph_, stage_);
-    if (options_.optimizer.has_value()) TRIREME_TRY(find_moving_averages());
-    for (const BoundaryValue& send : stage_.sends) kept_.push_back(send.value);
-    if (is_last_) {
-      kept_.push_back(graph_.loss);
-      if (const auto* items = std::get_if<ValueId>(&graph_.items)) kept_.push_back(*items);
+    for (const int32_t virtual_stage : stage_.virtual_stages) {
+      chunks_.push_back(
+          std::make_unique<ChunkKernels>(graph_, *options_.partition, virtual_stage, parameters_));
+      const std::vector<int32_t>& changed = chunks_.back()->changed_buffers();
+      changed_.insert(changed.begin(), changed.end());
     }
+    if (options_.optimizer.has_value()) TRIREME_TRY(find_moving_averages());
     if (options_.optimizer.has_value()) {
       TRIREME_TRY(update_, ParameterUpdate::make(*options_.optimizer, graph_, parameters_));
     }
@@ -74,14 +65,15 @@ class TorchStageKernels : public StageKernels {
 
   Status begin_step(StepInputs inputs) override {
     inputs_ = std::move(inputs);
-    TRIREME_TRY(symbols_, inputs_.pipeline->begin_step());
-    std::unique_ptr<Interpreter>& interpreter = inputs_.is_training ? training_ : evaluation_;
-    if (interpreter == nullptr) {
-      TRIREME_TRY(interpreter,
-                  Interpreter::make(graph_, stage_.nodes, kept_,
-                                    inputs_.is_training ? Mode::kTraining : Mode::kEvaluation));
-    }
-    micro_batches_.clear();
+    step_ = {.is_training = inputs_.is_training,
+             .splits_backward = inputs_.splits_backward,
+             .random_key = random_key(),
+             .first_micro_batch = first_global_micro_batch(),
+             .shares = inputs_.shares.shares[options_.replica],
+             .symbols = {}};
+    TRIREME_TRY(step_.symbols, inputs_.pipeline->begin_step());
+    for (const auto& chunk : chunks_) TRIREME_TRY(chunk->begin_step(step_));
+    user_inputs_.clear();
     const size_t num_global = num_global_micro_batches();
     losses_.assign(2 * num_global, 0.0);
     outcome_ = StepOutcome();
@@ -98,9 +90,9 @@ class TorchStageKernels : public StageKernels {
   Status compute(const Action& action) override {
     switch (action.kind) {
       case ActionKind::kForward:
-        return forward(action.index);
+        return forward(action, Keep::kGraph);
       case ActionKind::kBackward:
-        return guard([&] { backward(action.index); });
+        return backward(action, WeightGradients::kNow);
       case ActionKind::kUpdate:
         return guard([&] { update(); });
       default:
@@ -112,13 +104,13 @@ class TorchStageKernels : public StageKernels {
     return guard([&]() -> Result<Message> {
       switch (action.kind) {
         case ActionKind::kSendActivation:
-          return hold(std::move(micro_batches_.at(action.index).outgoing));
+          return hold(chunk(action).send_activations(action.index));
         case ActionKind::kReceiveActivation:
-          return receive_activations(action.index);
+          return hold(chunk(action).receive_activations(action.index));
         case ActionKind::kSendGradient:
-          return send_gradients(action.index);
+          return hold(chunk(action).send_gradients(action.index));
         case ActionKind::kReceiveGradient:
-          return receive_gradients(action.index);
+          return hold(chunk(action).receive_gradients(action.index));
         case ActionKind::kAllReduce:
           return reduction(action.index);
         case ActionKind::kTiedReduce:
@@ -197,11 +189,9 @@ class TorchStageKernels : public StageKernels {
   }
 
   // Of this replica's micro-batch 0.
-  [[nodiscard]] size_t first_global_micro_batch() const {
-    size_t first = 0;
-    for (int32_t r = 0; r < options_.replica; ++r) {
-      first += static_cast<size_t>(inputs_.shares.num_micro_batches[r]);
-    }
+  [[nodiscard]] int64_t first_global_micro_batch() const {
+    int64_t first = 0;
+    for (int32_t r = 0; r < options_.replica; ++r) first += inputs_.shares.num_micro_batches[r];
     return first;
   }
 
@@ -212,66 +202,65 @@ class TorchStageKernels : public StageKernels {
     return inputs_.is_training ? key : mix_bits(key, kOfEvaluation);
   }
 
-  [[nodiscard]] const StepShares::Share& share(int32_t index) const {
-    return inputs_.shares.shares[options_.replica][index];
+  // --- chunks ----------------------------------------------------------------------------------
+
+  ChunkKernels& chunk(const Action& action) { return *chunks_[action.chunk]; }
+
+  // The chunk of this rank that has the virtual stage; null where another rank has it.
+  ChunkKernels* own_chunk(int32_t virtual_stage) {
+    const auto found = std::ranges::find(stage_.virtual_stages, virtual_stage);
+    return found == stage_.virtual_stages.end()
+               ? nullptr
+               : chunks_[found - stage_.virtual_stages.begin()].get();
   }
 
-  MicroBatch& micro_batch(int32_t index) {
-    const auto [entry, is_new] = micro_batches_.try_emplace(index);
-    if (is_new) entry->second.symbols = symbols_[index];
-    return entry->second;
+  Status forward(const Action& action, Keep keep) {
+    const int32_t virtual_stage = stage_.virtual_stages[action.chunk];
+    if (ChunkKernels* before = own_chunk(virtual_stage - 1)) {
+      chunk(action).accept_activations(action.index, before->send_activations(action.index));
+    }
+    TRIREME_TRY(const UserInputs* inputs, user_inputs(action.index));
+    TRIREME_TRY(chunk(action).forward(action.index, inputs->values, keep));
+    if (user_inputs_[action.index].num_readers == 0) user_inputs_.erase(action.index);
+    if (virtual_stage + 1 < static_cast<int32_t>(options_.partition->virtual_stages.size())) {
+      return Status();
+    }
+    const size_t slot = 2 * static_cast<size_t>(step_.first_micro_batch + action.index);
+    losses_[slot] = chunk(action).loss().mean;
+    losses_[slot + 1] = chunk(action).loss().items;
+    return Status();
   }
 
-  // --- forward ---------------------------------------------------------------------------------
+  Status backward(const Action& action, WeightGradients when) {
+    if (ChunkKernels* after = own_chunk(stage_.virtual_stages[action.chunk] + 1)) {
+      TRIREME_TRY(std::vector<at::Tensor> gradients, after->send_gradients(action.index));
+      chunk(action).accept_gradients(action.index, std::move(gradients));
+    }
+    return guard([&] { chunk(action).backward(action.index, when); });
+  }
 
-  Status forward(int32_t index) {
-    MicroBatch& batch = micro_batch(index);
-    std::vector<at::Tensor> values(graph_.values.size());
-    TRIREME_TRY(std::vector<InputTensor> given, inputs_.pipeline->take(index));
-    size_t next = 0;
-    for (const int32_t input : stage_.inputs) {
-      const Value& value = graph_.values[graph_.inputs[input].value.value];
-      at::Tensor& place = values[graph_.inputs[input].value.value];
-      if (graph_.inputs[input].kind == GraphInput::Kind::kUser) {
-        TRIREME_TRY(place, input_tensor(std::move(given[next++]), value.type.dtype));
-      } else {
-        place = parameters_.value(input);
+  // What the batch gives to a micro-batch, by index into Graph::inputs, for all chunks.
+  struct UserInputs {
+    std::vector<at::Tensor> values;
+    size_t num_readers = 0;  // chunks that have not run
+  };
+
+  Result<const UserInputs*> user_inputs(int32_t index) {
+    const auto [entry, is_new] = user_inputs_.try_emplace(index);
+    UserInputs& inputs = entry->second;
+    if (is_new) {
+      inputs = {.values = std::vector<at::Tensor>(graph_.inputs.size()),
+                .num_readers = chunks_.size()};
+      TRIREME_TRY(std::vector<InputTensor> given, inputs_.pipeline->take(index));
+      size_t next = 0;
+      for (const int32_t input : stage_.inputs) {
+        if (graph_.inputs[input].kind != GraphInput::Kind::kUser) continue;
+        const DType dtype = graph_.values[graph_.inputs[input].value.value].type.dtype;
+        TRIREME_TRY(inputs.values[input], input_tensor(std::move(given[next++]), dtype));
       }
     }
-    std::vector<at::Tensor> changed;  // the interpreter drops values after their last use
-    TRIREME_TRY(guard([&] {
-      for (const int32_t input : changed_) {
-        at::Tensor& value = values[graph_.inputs[input].value.value];
-        value = value.clone();
-        changed.push_back(value);
-      }
-    }));
-    for (size_t i = 0; i < stage_.receives.size(); ++i) {
-      values[stage_.receives[i].value.value] = batch.received[i];
-    }
-    InterpreterRun run{.symbols = batch.symbols,
-                       .random_key = random_key(),
-                       .micro_batch = static_cast<int64_t>(first_global_micro_batch()) + index,
-                       .first_sample = share(index).first,
-                       .num_samples = share(index).size};
-    TRIREME_TRY((inputs_.is_training ? training_ : evaluation_)->run(values, run));
-    batch.symbols = std::move(run.symbols);
-    return guard([&] {
-      if (inputs_.is_training) set_changed(changed);
-      keep_outputs(batch, values);
-      if (is_last_) keep_loss(batch, values, index);
-      if (!inputs_.is_training) micro_batches_.at(index).received.clear();
-    });
-  }
-
-  // A forward works on its own copies of the buffers that it changes: the backward of an earlier
-  // micro-batch may still need their values of then, and an evaluation leaves them as they were.
-  void set_changed(const std::vector<at::Tensor>& changed) {
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < changed.size(); ++i) {
-      at::Tensor buffer = parameters_.value(changed_[i]);
-      buffer.copy_(changed[i]);
-    }
+    --inputs.num_readers;
+    return static_cast<const UserInputs*>(&inputs);
   }
 
   // The memory of the input becomes the tensor's.
@@ -282,114 +271,6 @@ class TorchStageKernels : public StageKernels {
           memory, input.sizes, [owner = std::move(input.memory)](void*) {},
           at::TensorOptions().dtype(scalar_type(dtype)));
     });
-  }
-
-  void keep_outputs(MicroBatch& batch, const std::vector<at::Tensor>& values) {
-    for (const BoundaryValue& send : stage_.sends) {
-      const at::Tensor& value = values[send.value.value];
-      const TensorType& type = graph_.values[send.value.value].type;
-      TORCH_CHECK(value.scalar_type() == scalar_type(type.dtype), "%",
-                  graph_.values[send.value.value].name, " is ", value.scalar_type());
-      if (send.carries_gradient && inputs_.is_training) {
-        // Only the end of the graph is kept; the tensor goes when it is sent.
-        batch.edges.push_back(value.requires_grad() ? torch::autograd::impl::gradient_edge(value)
-                                                    : torch::autograd::Edge());
-      }
-      // The same strides on both sides of a border: those of the archive.
-      batch.outgoing.push_back(as_archived(value.detach(), type, batch.symbols));
-    }
-  }
-
-  void keep_loss(MicroBatch& batch, const std::vector<at::Tensor>& values, int32_t index) {
-    const at::Tensor& loss = values[graph_.loss.value];
-    if (const auto* id = std::get_if<ValueId>(&graph_.items)) {
-      batch.items = values[id->value].item().toDouble();
-    } else if (const auto* expression = std::get_if<SymExpr>(&graph_.items)) {
-      Result<SymValue> value = evaluate(*expression, batch.symbols);
-      TORCH_CHECK(value.ok(), "the number of items has no value");
-      batch.items = std::holds_alternative<int64_t>(value.value())
-                        ? static_cast<double>(std::get<int64_t>(value.value()))
-                        : std::get<double>(value.value());
-    } else {
-      batch.items = static_cast<double>(share(index).size);
-    }
-    const size_t slot = 2 * (first_global_micro_batch() + static_cast<size_t>(index));
-    losses_[slot] = batch.items == 0 ? 0.0 : loss.item().toDouble();
-    losses_[slot + 1] = batch.items;
-    if (!inputs_.is_training) return;
-    if (batch.items > 0 && loss.requires_grad()) {
-      batch.edges.push_back(torch::autograd::impl::gradient_edge(loss));
-      batch.gradients.push_back(at::full({}, batch.items, loss.options().requires_grad(false)));
-    }
-  }
-
-  Result<Message> receive_activations(int32_t index) {
-    MicroBatch& batch = micro_batch(index);
-    for (const BoundaryValue& receive : stage_.receives) {
-      TRIREME_TRY(at::Tensor tensor,
-                  empty_tensor(graph_.values[receive.value.value].type, batch.symbols));
-      batch.received.push_back(tensor);
-    }
-    // Storage is filled through its memory: autograd sees a leaf only once it is complete, and
-    // nothing writes to it later.
-    Message message = hold(batch.received);
-    for (size_t i = 0; i < stage_.receives.size(); ++i) {
-      if (stage_.receives[i].carries_gradient && inputs_.is_training) {
-        batch.received[i].set_requires_grad(true);
-      }
-    }
-    return message;
-  }
-
-  // --- backward --------------------------------------------------------------------------------
-
-  void backward(int32_t index) {
-    MicroBatch& batch = micro_batches_.at(index);
-    torch::autograd::edge_list edges;
-    std::vector<at::Tensor> gradients;
-    for (size_t i = 0; i < batch.edges.size(); ++i) {
-      if (!batch.edges[i].is_valid()) continue;  // the value needed no gradient after all
-      edges.push_back(batch.edges[i]);
-      gradients.push_back(batch.gradients[i]);
-    }
-    if (!edges.empty()) {
-      torch::autograd::Engine::get_default_engine().execute(
-          edges, gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
-    }
-    batch.edges.clear();
-    batch.gradients.clear();
-    parameters_.collect_gradients();
-    // Every other stage sends gradients, be it none of them, and forgets the micro-batch then.
-    if (options_.stage == 0) micro_batches_.erase(index);
-  }
-
-  Result<Message> send_gradients(int32_t index) {
-    MicroBatch& batch = micro_batches_.at(index);
-    std::vector<at::Tensor> gradients;
-    for (size_t i = 0; i < stage_.receives.size(); ++i) {
-      if (!stage_.receives[i].carries_gradient) continue;
-      const TensorType& type = graph_.values[stage_.receives[i].value.value].type;
-      const at::Tensor& gradient = batch.received[i].grad();
-      if (gradient.defined()) {
-        gradients.push_back(as_archived(gradient, type, batch.symbols));
-      } else {
-        TRIREME_TRY(at::Tensor zeros, empty_tensor(type, batch.symbols));
-        gradients.push_back(zeros.zero_());
-      }
-    }
-    micro_batches_.erase(index);
-    return hold(std::move(gradients));
-  }
-
-  Result<Message> receive_gradients(int32_t index) {
-    MicroBatch& batch = micro_batch(index);
-    for (const BoundaryValue& send : stage_.sends) {
-      if (!send.carries_gradient) continue;
-      TRIREME_TRY(at::Tensor tensor,
-                  empty_tensor(graph_.values[send.value.value].type, batch.symbols));
-      batch.gradients.push_back(tensor);
-    }
-    return hold(batch.gradients);
   }
 
   // --- reductions and scalars ------------------------------------------------------------------
@@ -470,7 +351,12 @@ class TorchStageKernels : public StageKernels {
     const bool learns = outcome_.items > 0 && std::isfinite(outcome_.loss) &&
                         std::isfinite(outcome_.gradient_norm.value_or(0));
     if (learns) return update_.step(inputs_.lr);
-    set_changed(before_);
+    const at::NoGradGuard no_grad;
+    size_t next = 0;
+    for (const int32_t input : changed_) {
+      at::Tensor buffer = parameters_.value(input);
+      buffer.copy_(before_[next++]);
+    }
   }
 
   Result<Message> moving_message() {
@@ -488,22 +374,19 @@ class TorchStageKernels : public StageKernels {
   StageOptions options_;
   const Graph& graph_;
   const Stage& stage_;
-  bool is_last_;
   Parameters parameters_;
   MovingAverages moving_;
-  std::vector<int32_t> changed_;  // buffers that the forward pass changes, as graph inputs
-  std::vector<ValueId> kept_;
-  std::unique_ptr<Interpreter> training_;
-  std::unique_ptr<Interpreter> evaluation_;
+  std::vector<std::unique_ptr<ChunkKernels>> chunks_;
+  std::set<int32_t> changed_;  // buffers that the forward pass changes, as graph inputs
   ParameterUpdate update_;
 
   // Of the step at hand.
   std::vector<at::Tensor> before_;  // the buffers of `changed_` before it
   StepInputs inputs_;
-  std::vector<SymbolValues> symbols_;  // by micro-batch
-  std::map<int32_t, MicroBatch> micro_batches_;
-  std::vector<double> losses_;   // (loss, items) of each global micro-batch
-  std::vector<double> squares_;  // by graph input
+  ChunkStep step_;
+  std::map<int32_t, UserInputs> user_inputs_;  // by micro-batch, until all chunks have read them
+  std::vector<double> losses_;                 // (loss, items) of each global micro-batch
+  std::vector<double> squares_;                // by graph input
   StepOutcome outcome_;
   at::Tensor moving_sum_;
 };

@@ -46,6 +46,7 @@ struct StageOptions {
 struct StepInputs {
   int64_t step = 0;  // counted from 0; keys the random numbers
   bool is_training = true;
+  bool splits_backward = false;  // the schedule has I and W
   double lr = 0;
   // Gives the inputs that user_inputs() names; its next step is this one.
   InputPipeline* pipeline = nullptr;

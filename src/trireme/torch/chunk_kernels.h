@@ -1,0 +1,123 @@
+// ChunkKernels: one virtual stage over libtorch: forward and backward of micro-batches, and the
+// tensors that cross its borders. The chunks of a stage share its parameters.
+//
+//   chunk.begin_step(step)
+//   chunk.receive_activations(k), chunk.forward(k, ...), chunk.send_activations(k)
+//   chunk.receive_gradients(k), chunk.backward(k, ...), chunk.send_gradients(k)
+//
+// A micro-batch is forgotten when its gradients are sent; on the first virtual stage, which sends
+// none, when its backward has run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
+
+#include "trireme/base/result.h"
+#include "trireme/data/batches.h"
+#include "trireme/graph/graph.h"
+#include "trireme/plan/partition.h"
+#include "trireme/torch/direct_gradients.h"
+#include "trireme/torch/interpreter.h"
+#include "trireme/torch/parameters.h"
+
+namespace trireme {
+
+// What the chunks of a stage have in common in a step.
+struct ChunkStep {
+  bool is_training = true;
+  bool splits_backward = false;  // some weight gradients are made later
+  uint64_t random_key = 0;
+  int64_t first_micro_batch = 0;          // of this replica, counted over all replicas
+  std::vector<StepShares::Share> shares;  // by micro-batch of this replica
+  std::vector<SymbolValues> symbols;      // the same
+};
+
+// What a forward keeps for its backward: the graph of autograd, or only what recompute() needs.
+enum class Keep : uint8_t { kGraph, kInput };
+enum class WeightGradients : uint8_t { kNow, kLater };
+
+class ChunkKernels {
+ public:
+  struct Loss {
+    double mean = 0;  // over the items; 0 when there are none
+    double items = 0;
+  };
+
+  // All outlive it.
+  ChunkKernels(const Graph& graph, const Partition& partition, int32_t virtual_stage,
+               Parameters& parameters);
+
+  // `step` outlives the step.
+  Status begin_step(const ChunkStep& step);
+
+  // `user_inputs` by index into Graph::inputs.
+  Status forward(int32_t micro_batch, const std::vector<at::Tensor>& user_inputs, Keep keep);
+  // Builds the graph of a forward that kept its input: with the same random numbers, and without
+  // another change of the buffers.
+  Status recompute(int32_t micro_batch);
+  void backward(int32_t micro_batch, WeightGradients when);
+  // What the backward left for later.
+  void make_weight_gradients(int32_t micro_batch);
+
+  // Of the last forward or recompute. REQUIRES: the last virtual stage.
+  [[nodiscard]] const Loss& loss() const { return loss_; }
+
+  // What the forward made, without its graph.
+  [[nodiscard]] std::vector<at::Tensor> send_activations(int32_t micro_batch);
+  // Empty tensors, to be filled before the forward.
+  Result<std::vector<at::Tensor>> receive_activations(int32_t micro_batch);
+  // Of the gradients of what was received; zeros where there are none.
+  Result<std::vector<at::Tensor>> send_gradients(int32_t micro_batch);
+  Result<std::vector<at::Tensor>> receive_gradients(int32_t micro_batch);
+  // From and to a chunk of the same rank: what that one sends.
+  void accept_activations(int32_t micro_batch, std::vector<at::Tensor> activations);
+  void accept_gradients(int32_t micro_batch, std::vector<at::Tensor> gradients);
+
+  // The buffers that its forward changes, as indices into Graph::inputs.
+  [[nodiscard]] const std::vector<int32_t>& changed_buffers() const { return changed_; }
+
+ private:
+  // Between its forward and its backward.
+  struct MicroBatch {
+    SymbolValues symbols;
+    std::vector<at::Tensor> received;  // leaves, as VirtualStage::receives
+    std::vector<at::Tensor> outgoing;  // as VirtualStage::sends, until they are sent
+    // The ends of the graph: of each send that carries a gradient, or of the loss.
+    torch::autograd::edge_list edges;
+    std::vector<at::Tensor> gradients;  // received, as `edges`
+    // What a recomputation needs besides `received`.
+    std::vector<at::Tensor> user_inputs;
+    std::vector<at::Tensor> buffers;  // as changed_, before the forward
+  };
+  enum class Run : uint8_t { kForward, kForwardOnly, kRecompute };
+
+  MicroBatch& micro_batch(int32_t index);
+  Status run(MicroBatch& batch, int32_t index, const std::vector<at::Tensor>& user_inputs, Run run);
+  void keep_outputs(MicroBatch& batch, const std::vector<at::Tensor>& values, Run run);
+  void keep_loss(MicroBatch& batch, const std::vector<at::Tensor>& values, int32_t index, Run run);
+  [[nodiscard]] double count_items(const MicroBatch& batch, const std::vector<at::Tensor>& values,
+                                   int32_t index) const;
+
+  const Graph& graph_;
+  const VirtualStage& stage_;
+  bool is_first_;
+  bool is_last_;
+  Parameters& parameters_;
+  std::vector<int32_t> changed_;
+  std::vector<ValueId> kept_;  // values that remain after a run
+  std::unique_ptr<Interpreter> training_;
+  std::unique_ptr<Interpreter> evaluation_;
+
+  // Of the step at hand.
+  const ChunkStep* step_ = nullptr;
+  std::map<int32_t, MicroBatch> micro_batches_;
+  std::map<int32_t, DeferredGradients> deferred_;  // by micro-batch
+  Loss loss_;
+};
+
+}  // namespace trireme

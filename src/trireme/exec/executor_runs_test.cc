@@ -160,6 +160,22 @@ TEST(ExecutorRuns, TakeChunksThatGoRoundTheStages) {
   expect_runs(schedule, {.num_steps = 1, .decorate = make_blocking});
 }
 
+TEST(ExecutorRuns, TakeAVWithSplitBackwardsAndRecomputation) {
+  const Schedule schedule =
+      parse_schedule(
+          "schedule x stages=2 chunks=2 placement=v micro-batches=2,1 look-ahead=2 buckets=1,1\n"
+          "rank 0: F0 SA0 Fc1 SA1 RA0.1 F0.1 I0.1 SG0.1 RA1.1 F1.1 B1.1 SG1.1 RG0 I0 W0.1 R1 RG1 "
+          "B1 W0 SC0 AR0 U\n"
+          "rank 1: RA0 F0 F0.1 SA0.1 RA1 F1 Fc1.1 SA1.1 RG0.1 I0.1 I0 SG0 R1.1 RG1.1 B1.1 I1 SG1 "
+          "W0 W0.1 W1 SC0 AR0 U\n"
+          "rank 2: F0 SA0 RA0.1 F0.1 I0.1 SG0.1 W0.1 RG0 B0 SC0 AR0 U\n"
+          "rank 3: RA0 F0 F0.1 SA0.1 RG0.1 B0.1 B0 SG0 SC0 AR0 U\n")
+          .value();
+  ASSERT_TRUE(verify_schedule(schedule).ok()) << verify_schedule(schedule).error().message;
+  expect_runs(schedule, {});
+  expect_runs(schedule, {.num_steps = 1, .decorate = make_blocking});
+}
+
 // Swaps any two neighbours of a rank's list; what the verifier still accepts must run, whatever the
 // look-ahead.
 TEST(ExecutorRuns, EndWhateverOrderTheVerifierAccepts) {

@@ -25,7 +25,7 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  // Runs F, B or U. The receives it needs are complete.
+  // Runs a compute action. The receives it needs are complete.
   virtual Status compute(const Action& action) = 0;
   // The memory of a communication action: what SA and SG send, what RA and RG fill, what AR, TR and
   // SC sum in place. A receive may be asked for long before its data is needed.

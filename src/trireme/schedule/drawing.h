@@ -2,7 +2,7 @@
 //
 //   rank 0 | F0 F1 F2 F3 .  .  B0 -- B1 -- B2 -- B3 --
 //
-// A forward takes one cell and a backward two (its second is "--"); "." is an idle cell. Transfers,
+// F, Fc, R, I and W take one cell, B two (its second is "--"); "." is an idle cell. Transfers,
 // reductions and updates take no time and are not drawn, so what shows is the order and the bubble.
 #pragma once
 

@@ -61,6 +61,15 @@ TEST(Drawing, OfChunksShowsTheirNumbers) {
       "rank 1 | .    F0   .    F0.1\n");
 }
 
+TEST(Drawing, OfTheOtherKinds) {
+  EXPECT_EQ(draw(parse_schedule("schedule x stages=2 micro-batches=2\n"
+                                "rank 0: Fc0 SA0 F1 SA1 R0 RG0 I0 RG1 B1 W0 SC0 U\n"
+                                "rank 1: RA0 F0 I0 SG0 RA1 F1 W0 B1 SG1 SC0 U\n")
+                     .value()),
+            "rank 0 | Fc0 F1  R0  I0  .   .   .   B1  --  W0\n"
+            "rank 1 | .   F0  I0  F1  W0  B1  --\n");
+}
+
 TEST(Drawing, TakesTheCellsOfTheFormula) {
   // Both take (m + S - 1) x (1 forward + 2 backward) cells a lane; the first rank ends last.
   for (std::string_view name : {"gpipe", "1f1b"}) {

@@ -8,10 +8,6 @@
 namespace trireme {
 namespace {
 
-int32_t virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk) {
-  return chunk * schedule.num_stages + stage_of(schedule, rank);
-}
-
 ActionKind opposite(ActionKind kind) {
   switch (kind) {
     case ActionKind::kSendActivation:
@@ -34,8 +30,16 @@ std::string meaning(const Schedule& schedule, int32_t rank, const Action& action
   switch (action.kind) {
     case ActionKind::kForward:
       return "forward of " + micro_batch;
+    case ActionKind::kForwardKeepingInput:
+      return "forward of " + micro_batch + " that keeps its input";
+    case ActionKind::kRecompute:
+      return "recomputation of " + micro_batch;
     case ActionKind::kBackward:
       return "backward of " + micro_batch;
+    case ActionKind::kInputGradient:
+      return "input gradients of " + micro_batch;
+    case ActionKind::kWeightGradient:
+      return "weight gradients of " + micro_batch;
     case ActionKind::kUpdate:
       return "update of the weights";
     case ActionKind::kSendActivation:
@@ -70,12 +74,30 @@ int32_t stage_of(const Schedule& schedule, int32_t rank) { return rank % schedul
 
 int32_t replica_of(const Schedule& schedule, int32_t rank) { return rank / schedule.num_stages; }
 
+int32_t virtual_stage_of(const Schedule& schedule, int32_t rank, int32_t chunk) {
+  const int32_t stage = stage_of(schedule, rank);
+  const bool is_reversed = schedule.placement == Placement::kV && chunk % 2 == 1;
+  return chunk * schedule.num_stages + (is_reversed ? schedule.num_stages - 1 - stage : stage);
+}
+
+std::optional<ChunkPlace> place_of(const Schedule& schedule, int32_t rank, int32_t virtual_stage) {
+  if (virtual_stage < 0 || virtual_stage >= schedule.num_stages * schedule.num_chunks) {
+    return std::nullopt;
+  }
+  const int32_t chunk = virtual_stage / schedule.num_stages;
+  const bool is_reversed = schedule.placement == Placement::kV && chunk % 2 == 1;
+  const int32_t offset = virtual_stage % schedule.num_stages;
+  return ChunkPlace{.rank = rank - stage_of(schedule, rank) +
+                            (is_reversed ? schedule.num_stages - 1 - offset : offset),
+                    .chunk = chunk};
+}
+
 bool is_first_virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk) {
-  return virtual_stage(schedule, rank, chunk) == 0;
+  return virtual_stage_of(schedule, rank, chunk) == 0;
 }
 
 bool is_last_virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk) {
-  return virtual_stage(schedule, rank, chunk) == schedule.num_stages * schedule.num_chunks - 1;
+  return virtual_stage_of(schedule, rank, chunk) == schedule.num_stages * schedule.num_chunks - 1;
 }
 
 std::optional<Counterpart> counterpart(const Schedule& schedule, int32_t rank,
@@ -83,11 +105,12 @@ std::optional<Counterpart> counterpart(const Schedule& schedule, int32_t rank,
   if (!is_send(action.kind) && !is_receive(action.kind)) return std::nullopt;
   const bool goes_to_next =
       action.kind == ActionKind::kSendActivation || action.kind == ActionKind::kReceiveGradient;
-  const int32_t other = virtual_stage(schedule, rank, action.chunk) + (goes_to_next ? 1 : -1);
-  if (other < 0 || other >= schedule.num_stages * schedule.num_chunks) return std::nullopt;
-  return Counterpart{
-      .rank = replica_of(schedule, rank) * schedule.num_stages + other % schedule.num_stages,
-      .action = {opposite(action.kind), action.index, other / schedule.num_stages}};
+  const int32_t virtual_stage = virtual_stage_of(schedule, rank, action.chunk);
+  const std::optional<ChunkPlace> other =
+      place_of(schedule, rank, virtual_stage + (goes_to_next ? 1 : -1));
+  if (!other || other->rank == rank) return std::nullopt;
+  return Counterpart{.rank = other->rank,
+                     .action = {opposite(action.kind), action.index, other->chunk}};
 }
 
 Counterpart other_side(const Schedule& schedule, int32_t rank, const Action& action) {

@@ -43,6 +43,33 @@ TEST(Peers, AreAbsentAtTheEndsOfThePipelineAndForOtherActions) {
   EXPECT_EQ(other_side(0, "SC0"), "none");
 }
 
+TEST(Peers, OfAVTurnAtItsEndsWhereNothingIsSent) {
+  // Chunk 0 of stages 0, 1, 2 is followed by chunk 1 of stages 2, 1, 0, then chunk 2 of 0, 1, 2.
+  Schedule schedule = two_by_three();
+  schedule.placement = Placement::kV;
+  schedule.num_chunks = 3;
+  const auto other_of = [&](int32_t rank, std::string_view text) -> std::string {
+    const auto other = counterpart(schedule, rank, parse_action(text).value());
+    return other ? "rank " + std::to_string(other->rank) + " " + to_text(other->action) : "none";
+  };
+  EXPECT_EQ(other_of(3, "SA7"), "rank 4 RA7");
+  EXPECT_EQ(other_of(2, "SA7"), "none");
+  EXPECT_EQ(other_of(2, "RA7.1"), "none");
+  EXPECT_EQ(other_of(2, "SA7.1"), "rank 1 RA7.1");
+  EXPECT_EQ(other_of(5, "RG7.1"), "rank 4 SG7.1");
+  EXPECT_EQ(other_of(4, "SG7.1"), "rank 5 RG7.1");
+  EXPECT_EQ(other_of(0, "RA7.2"), "none");
+  EXPECT_EQ(other_of(0, "SA7.2"), "rank 1 RA7.2");
+  EXPECT_EQ(other_of(2, "SA7.2"), "none");
+  for (int32_t virtual_stage = 0; virtual_stage < 9; ++virtual_stage) {
+    const ChunkPlace place = place_of(schedule, 4, virtual_stage).value();
+    EXPECT_GE(place.rank, 3);
+    EXPECT_EQ(virtual_stage_of(schedule, place.rank, place.chunk), virtual_stage);
+  }
+  EXPECT_FALSE(place_of(schedule, 4, -1).has_value());
+  EXPECT_FALSE(place_of(schedule, 4, 9).has_value());
+}
+
 TEST(Peers, OfACollectiveAreItsMembers) {
   const Schedule schedule = two_by_three();
   EXPECT_EQ(members(schedule, 4, parse_action("AR0").value()), (std::vector<int32_t>{1, 4}));
@@ -56,6 +83,10 @@ TEST(Peers, DescribeAnActionForPeople) {
   const Schedule schedule = two_by_three();
   const std::vector<std::pair<std::string, std::string>> rows = {
       {"F3", "F3 (forward of micro-batch 3)"},
+      {"Fc3", "Fc3 (forward of micro-batch 3 that keeps its input)"},
+      {"R3", "R3 (recomputation of micro-batch 3)"},
+      {"I3.1", "I3.1 (input gradients of micro-batch 3, chunk 1)"},
+      {"W3", "W3 (weight gradients of micro-batch 3)"},
       {"B3.1", "B3.1 (backward of micro-batch 3, chunk 1)"},
       {"U", "U (update of the weights)"},
       {"SA3", "SA3 (activations of micro-batch 3 to rank 5)"},

@@ -20,7 +20,11 @@ struct KindText {
 
 constexpr std::array<KindText, kNumActionKinds> kKinds = {{
     {ActionKind::kForward, "F"},
+    {ActionKind::kForwardKeepingInput, "Fc"},
+    {ActionKind::kRecompute, "R"},
     {ActionKind::kBackward, "B"},
+    {ActionKind::kInputGradient, "I"},
+    {ActionKind::kWeightGradient, "W"},
     {ActionKind::kUpdate, "U"},
     {ActionKind::kSendActivation, "SA"},
     {ActionKind::kReceiveActivation, "RA"},
@@ -109,11 +113,16 @@ struct Field {
   bool (*set)(Schedule& schedule, std::string_view value);
 };
 
-constexpr std::array<Field, 8> kFields = {{
+constexpr std::array<Field, 9> kFields = {{
     {"stages", "a number", true,
      [](Schedule& s, std::string_view v) { return set_number(s.num_stages, v); }},
     {"chunks", "a number", false,
      [](Schedule& s, std::string_view v) { return set_number(s.num_chunks, v); }},
+    {"placement", "v", false,
+     [](Schedule& s, std::string_view v) {
+       s.placement = Placement::kV;
+       return v == "v";
+     }},
     {"micro-batches", "numbers parted by commas", true,
      [](Schedule& s, std::string_view v) { return set_numbers(s.num_micro_batches, v); }},
     {"look-ahead", "a number", false,
@@ -240,6 +249,7 @@ Result<Action> parse_action(std::string_view text) {
 std::string to_text(const Schedule& schedule) {
   std::string text = fmt::format("schedule {} stages={}", schedule.builder, schedule.num_stages);
   if (schedule.num_chunks != 1) text += fmt::format(" chunks={}", schedule.num_chunks);
+  if (schedule.placement == Placement::kV) text += " placement=v";
   text += fmt::format(" micro-batches={}", fmt::join(schedule.num_micro_batches, ","));
   text += fmt::format(" look-ahead={}", schedule.look_ahead);
   if (std::ranges::any_of(schedule.num_buckets, [](int32_t count) { return count != 0; })) {

@@ -1,13 +1,17 @@
 // Schedule: what every rank does in one training step, in order.
 //
-// A rank runs the actions of its list one after the other. Compute actions (F, B, U) occupy the
-// device. A send is posted and does not block; a receive in the list is the wait for a message,
+// A rank runs the actions of its list one after the other. Compute actions (F to U below) occupy
+// the device. A send is posted and does not block; a receive in the list is the wait for a message,
 // whose buffer was posted `look_ahead` receives earlier; a collective is issued and waited for.
 // Everything that travels is an action, scalars included.
 //
 //   text    action                                              index
 //   F3.1    forward of micro-batch 3, chunk 1                   micro-batch
-//   B3.1    backward of the same                                micro-batch
+//   Fc3.1   the same, but keeps only its input                  micro-batch
+//   R3.1    runs the forward of Fc3.1 again and keeps all       micro-batch
+//   B3.1    backward of F3.1 or R3.1                            micro-batch
+//   I3.1    the gradients of its inputs alone, ...              micro-batch
+//   W3.1    ... those of its weights: I and W together are B    micro-batch
 //   U       optimizer update of every chunk of the rank         -
 //   SA3.1   send the activations that chunk 1 made              micro-batch
 //   RA3.1   receive the activations that chunk 1 needs          micro-batch
@@ -19,9 +23,10 @@
 //   SC0     scalars over all ranks: 0 losses and item counts,   ScalarExchange
 //           1 squared gradient norms
 //
-// A chunk is one piece of the model on a rank: chunk c of stage s is virtual stage
-// c * num_stages + s. `.0` is not written. Micro-batches count from 0 within the replica.
-// rank = replica * num_stages + stage.
+// A chunk is one piece of the model on a rank. With S stages, chunk c of stage s is virtual stage
+// c * S + s; with placement=v, every odd chunk runs backwards: c * S + (S - 1 - s). What goes from
+// a virtual stage to the next on the same rank is no transfer: it is read where it is. `.0` is not
+// written. Micro-batches count from 0 within the replica. rank = replica * num_stages + stage.
 //
 // The text form is a header line and one line a rank, in ascending order:
 //
@@ -34,6 +39,7 @@
 //   header  = "schedule" NAME { field }        each field at most once, written in this order:
 //   field   = "stages=" N                      needed
 //           | "chunks=" N                      1 when absent
+//           | "placement=v"                    looped when absent
 //           | "micro-batches=" N { "," N }     needed; one number a replica
 //           | "look-ahead=" N                  2 when absent
 //           | "buckets=" N { "," N }           one number a stage; all 0 when absent
@@ -56,7 +62,11 @@ namespace trireme {
 
 enum class ActionKind : uint8_t {
   kForward,
+  kForwardKeepingInput,
+  kRecompute,
   kBackward,
+  kInputGradient,
+  kWeightGradient,
   kUpdate,
   kSendActivation,
   kReceiveActivation,
@@ -69,6 +79,18 @@ enum class ActionKind : uint8_t {
 
 // A compute action occupies the device.
 [[nodiscard]] constexpr bool is_compute(ActionKind kind) { return kind <= ActionKind::kUpdate; }
+// F or Fc.
+[[nodiscard]] constexpr bool is_forward(ActionKind kind) {
+  return kind == ActionKind::kForward || kind == ActionKind::kForwardKeepingInput;
+}
+// What the gradients of the outputs go into: B or I.
+[[nodiscard]] constexpr bool takes_gradient(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kInputGradient;
+}
+// What ends the backward of a micro-batch: B or W.
+[[nodiscard]] constexpr bool ends_backward(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
+}
 [[nodiscard]] constexpr bool is_send(ActionKind kind) {
   return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient;
 }
@@ -83,10 +105,13 @@ enum class ActionKind : uint8_t {
   return kind != ActionKind::kUpdate && !is_collective(kind);
 }
 
-inline constexpr int32_t kNumActionKinds = 10;
+inline constexpr int32_t kNumActionKinds = 14;
 // What the tags of transfers have room for (exec/tags.h).
 inline constexpr int32_t kMaxMicroBatches = 1 << 14;
 inline constexpr int32_t kMaxChunks = 1 << 4;
+
+// Which virtual stage a chunk is: see above.
+enum class Placement : uint8_t { kLooped, kV };
 
 enum class ScalarExchange : int32_t { kLosses = 0, kSquaredNorms = 1 };
 
@@ -100,10 +125,11 @@ struct Action {
 struct Schedule {
   std::string builder;  // the row of builders.h that made it
   int32_t num_stages = 1;
-  int32_t num_chunks = 1;                       // model pieces a rank
+  int32_t num_chunks = 1;  // model pieces a rank
+  Placement placement = Placement::kLooped;
   std::vector<int32_t> num_micro_batches = {};  // of each replica; their number is dp
   int32_t look_ahead = 2;   // receives posted ahead of the one that is waited for
-  bool is_training = true;  // false: forward only, no B, U, AR, TR
+  bool is_training = true;  // false: F alone, no U, AR, TR
   // tied_groups[g]: the stages that hold tied parameter group g, ascending, at least two.
   std::vector<std::vector<int32_t>> tied_groups = {};
   // num_buckets[stage]: gradient buckets that are reduced over the replicas; 0 when dp is 1.

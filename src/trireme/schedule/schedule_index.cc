@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trireme/schedule/peers.h"
 #include "trireme/schedule/verify_rules.h"
 
@@ -60,8 +62,30 @@ int32_t ScheduleIndex::position(int32_t rank, const Action& action) const {
       .positions[slot(action)];
 }
 
-int32_t ScheduleIndex::last_position(int32_t rank, ActionKind kind) const {
-  return ranks_[static_cast<size_t>(rank)][static_cast<size_t>(kind)].last;
+int32_t ScheduleIndex::last_position(int32_t rank, std::initializer_list<ActionKind> kinds) const {
+  int32_t last = -1;
+  for (ActionKind kind : kinds) {
+    last = std::max(last, ranks_[static_cast<size_t>(rank)][static_cast<size_t>(kind)].last);
+  }
+  return last;
+}
+
+Action ScheduleIndex::listed(int32_t rank, ActionKind preferred, ActionKind other,
+                             int32_t micro_batch, int32_t chunk) const {
+  const Action action{preferred, micro_batch, chunk};
+  return position(rank, action) >= 0 ? action : Action{other, micro_batch, chunk};
+}
+
+Action ScheduleIndex::forward(int32_t rank, int32_t micro_batch, int32_t chunk) const {
+  return listed(rank, ActionKind::kForwardKeepingInput, ActionKind::kForward, micro_batch, chunk);
+}
+
+Action ScheduleIndex::gradient_taker(int32_t rank, int32_t micro_batch, int32_t chunk) const {
+  return listed(rank, ActionKind::kInputGradient, ActionKind::kBackward, micro_batch, chunk);
+}
+
+Action ScheduleIndex::backward_end(int32_t rank, int32_t micro_batch, int32_t chunk) const {
+  return listed(rank, ActionKind::kWeightGradient, ActionKind::kBackward, micro_batch, chunk);
 }
 
 }  // namespace trireme

@@ -11,8 +11,9 @@ std::string message_of(const Result<T>& result) {
 }
 
 TEST(Action, TextAndParserAreInverses) {
-  for (std::string_view text : {"F0", "F3.1", "B12", "B12.15", "U", "SA3", "RA3.1", "SG0", "RG7.2",
-                                "AR2", "TR1", "SC0", "SC1", "F2147483647"}) {
+  for (std::string_view text :
+       {"F0", "F3.1", "B12", "B12.15", "U", "SA3", "RA3.1", "SG0", "RG7.2", "AR2", "TR1", "SC0",
+        "SC1", "F2147483647", "Fc0", "Fc3.1", "R3.1", "I0", "W12.3"}) {
     const Result<Action> action = parse_action(text);
     ASSERT_TRUE(action.ok()) << action.error().message;
     EXPECT_EQ(to_text(action.value()), text);
@@ -22,11 +23,14 @@ TEST(Action, TextAndParserAreInverses) {
 
 TEST(Action, ParserNamesTheWordAndWhatIsWrong) {
   const std::vector<std::pair<std::string, std::string>> rows = {
-      {"Q3", "unknown action \"Q3\"; known are F, B, U, SA, RA, SG, RG, AR, TR, SC"},
-      {"", "unknown action \"\"; known are F, B, U, SA, RA, SG, RG, AR, TR, SC"},
-      {"f3", "unknown action \"f3\"; known are F, B, U, SA, RA, SG, RG, AR, TR, SC"},
-      {"F-3", "unknown action \"F-3\"; known are F, B, U, SA, RA, SG, RG, AR, TR, SC"},
+      {"Q3", "unknown action \"Q3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
+      {"", "unknown action \"\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
+      {"f3", "unknown action \"f3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
+      {"F-3", "unknown action \"F-3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
       {"F", "action \"F\": F needs a number"},
+      {"Fc", "action \"Fc\": Fc needs a number"},
+      {"FC3", "unknown action \"FC3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
+      {"I3.0", "action \"I3.0\": a chunk is a number from 1 (0 is not written)"},
       {"F03", "action \"F03\": F needs a number"},
       {"F.1", "action \"F.1\": F needs a number"},
       {"F3x", "action \"F3x\": F needs a number"},
@@ -36,7 +40,8 @@ TEST(Action, ParserNamesTheWordAndWhatIsWrong) {
       {"F3.1.2", "action \"F3.1.2\": a chunk is a number from 1 (0 is not written)"},
       {"AR1.2", "action \"AR1.2\": AR has no chunk"},
       {"U0", "action \"U0\": U takes no number"},
-      {"\x1b[2J", "unknown action \"\\x1b[2J\"; known are F, B, U, SA, RA, SG, RG, AR, TR, SC"},
+      {"\x1b[2J",
+       "unknown action \"\\x1b[2J\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
       {"F3\n" + std::string(1000, 'x'),
        "action \"F3\\x0a" + std::string(54, 'x') + " [cut]\": F needs a number"}};
   for (const auto& [text, message] : rows) EXPECT_EQ(message_of(parse_action(text)), message);
@@ -49,6 +54,8 @@ TEST(Schedule, TextAndParserAreInverses) {
         "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 SC0 TR0 SC1 U\n"
         "rank 2:\n",
         "schedule x stages=4 chunks=3 micro-batches=1 look-ahead=0 tied=0+1+3,1+2 evaluation\n",
+        "schedule x stages=2 chunks=2 placement=v micro-batches=1 look-ahead=2\n"
+        "rank 0: Fc0 F0.1 R0 I0.1 W0.1\n",
         "schedule x stages=1 micro-batches=16384 look-ahead=7\nrank 0: F0.2\n"}) {
     const Result<Schedule> schedule = parse_schedule(text);
     ASSERT_TRUE(schedule.ok()) << schedule.error().message;
@@ -76,10 +83,11 @@ TEST(Schedule, ParserNamesLineAndWord) {
       {"schedule x stages=1", "line 1: field \"micro-batches=\" is missing"},
       {"schedule x stages=1 stages=2", "line 1: field \"stages\" is given twice"},
       {"schedule x speed=9",
-       "line 1: unknown field \"speed=9\"; known are stages, chunks, micro-batches, look-ahead, "
-       "buckets, tied, clip-norm, evaluation"},
+       "line 1: unknown field \"speed=9\"; known are stages, chunks, placement, micro-batches, "
+       "look-ahead, buckets, tied, clip-norm, evaluation"},
       {"schedule x stages", "line 1: field \"stages\" needs a number after a \"=\""},
       {"schedule x stages=two", "line 1: field \"stages=two\" needs a number after the \"=\""},
+      {"schedule x placement=w", "line 1: field \"placement=w\" needs v after the \"=\""},
       {"schedule x stages=-1", "line 1: field \"stages=-1\" needs a number after the \"=\""},
       {"schedule x micro-batches=1,",
        "line 1: field \"micro-batches=1,\" needs numbers parted by commas after the \"=\""},
@@ -90,7 +98,8 @@ TEST(Schedule, ParserNamesLineAndWord) {
       {header + "F0 B0 U", "line 2: expected \"rank 0:\", found \"F0 B0\""},
       {header + "rank", "line 2: expected \"rank 0:\", found \"rank\""},
       {header + "\nrank 0: F0 B0\nrank 1: F0 Q9",
-       "line 4: unknown action \"Q9\"; known are F, B, U, SA, RA, SG, RG, AR, TR, SC"}};
+       "line 4: unknown action \"Q9\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, "
+       "SC"}};
   for (const auto& [text, message] : rows) EXPECT_EQ(message_of(parse_schedule(text)), message);
 }
 

@@ -17,13 +17,20 @@ constexpr ScheduleRule kRules[] = {
     {"forwards", "every micro-batch has its forward in every chunk", check_forwards},
     {"backwards", "in training, every micro-batch has its backward in every chunk",
      check_backwards},
-    {"forward-before-backward", "F comes before B", check_forward_before_backward},
+    {"one-of-a-kind", "a micro-batch has F or Fc, and B or both I and W", check_one_of_a_kind},
+    {"recomputations", "R is listed exactly where the forward is Fc", check_recomputations},
+    {"forward-before-backward", "the forward comes before the backward",
+     check_forward_before_backward},
+    {"recompute-between", "R comes after Fc and before the backward", check_recompute_between},
+    {"weights-after-inputs", "W comes after I", check_weights_after_inputs},
+    {"chunks-in-order", "chunks that follow each other on one rank run in their order",
+     check_chunks_in_order},
     {"transfers-match", "every send has its receive on the peer, and every receive its send",
      check_transfers_match},
-    {"receive-before-forward", "RA comes before F", check_receive_before_forward},
-    {"send-after-forward", "SA comes after F", check_send_after_forward},
-    {"receive-before-backward", "RG comes before B", check_receive_before_backward},
-    {"send-after-backward", "SG comes after B", check_send_after_backward},
+    {"receive-before-forward", "RA comes before the forward", check_receive_before_forward},
+    {"send-after-forward", "SA comes after the forward", check_send_after_forward},
+    {"receive-before-backward", "RG comes before B or I", check_receive_before_backward},
+    {"send-after-backward", "SG comes after B or I", check_send_after_backward},
     {"transfer-order", "transfers of one sender, receiver and kind have one order",
      check_transfer_order},
     {"losses", "SC0 comes once, after the last forward", check_losses},
@@ -36,7 +43,7 @@ constexpr ScheduleRule kRules[] = {
     {"norms", "SC1 comes exactly when clipping, after SC0, TR and AR", check_norms},
     {"collective-order", "members issue the collectives of a communicator in one order",
      check_collective_order},
-    {"one-weight-version", "F and B of a micro-batch see the same weights",
+    {"one-weight-version", "forward and backward of a micro-batch see the same weights",
      check_one_weight_version},
     {"update", "in training, U comes once and last", check_update},
     {"deadlock", "no rank waits for ever, even where a send blocks until its receive is posted",
@@ -55,18 +62,22 @@ Status verify_schedule(const Schedule& schedule) {
 
 Status verify_shape(const Schedule& schedule) { return check_shape(ScheduleIndex(schedule)); }
 
-std::vector<int32_t> peak_in_flight(const Schedule& schedule) {
+std::vector<int32_t> peak_in_flight(const Schedule& schedule, const InFlightWeights& weights) {
+  using enum ActionKind;
   std::vector<int32_t> peaks;
   for (const std::vector<Action>& actions : schedule.ranks) {
     int32_t peak = 0;
-    int32_t in_flight = 0;
+    int32_t held = 0;
     for (const Action& action : actions) {
-      if (action.kind == ActionKind::kForward) peak = std::max(peak, ++in_flight);
+      if (action.kind == kForward) held += weights.kept;
+      if (action.kind == kForwardKeepingInput) held += weights.kept_input;
+      if (action.kind == kRecompute) held += weights.kept - weights.kept_input;
+      peak = std::max(peak, held);
       // An evaluation keeps nothing for a backward.
-      if (action.kind == ActionKind::kBackward ||
-          (action.kind == ActionKind::kForward && !schedule.is_training)) {
-        --in_flight;
-      }
+      if (action.kind == kForward && !schedule.is_training) held -= weights.kept;
+      if (action.kind == kBackward) held -= weights.kept;
+      if (action.kind == kInputGradient) held += weights.deferred - weights.kept;
+      if (action.kind == kWeightGradient) held -= weights.deferred;
     }
     peaks.push_back(peak);
   }

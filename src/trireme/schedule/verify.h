@@ -17,9 +17,17 @@ namespace trireme {
 // The first of these rules alone: everything but the lists of the ranks.
 [[nodiscard]] Status verify_shape(const Schedule& schedule);
 
-// For each rank, the largest number of micro-batch chunks whose forward has run and whose backward
-// has not: what the activation memory is proportional to. An evaluation keeps nothing for a
-// backward, so there it is at most 1. REQUIRES: verified.
-[[nodiscard]] std::vector<int32_t> peak_in_flight(const Schedule& schedule);
+// What a micro-batch chunk counts for.
+struct InFlightWeights {
+  int32_t kept = 1;        // from F or R to B or I
+  int32_t kept_input = 0;  // from Fc to R
+  int32_t deferred = 1;    // from I to W
+};
+
+// For each rank, the largest number of micro-batch chunks in flight, weighted: what the activation
+// memory is proportional to. An evaluation keeps nothing for a backward, so there it is at most 1.
+// REQUIRES: verified.
+[[nodiscard]] std::vector<int32_t> peak_in_flight(const Schedule& schedule,
+                                                  const InFlightWeights& weights = {});
 
 }  // namespace trireme

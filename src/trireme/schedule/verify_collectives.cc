@@ -14,14 +14,18 @@ using enum ActionKind;
 constexpr Action kLossesAction{kScalars, static_cast<int32_t>(ScalarExchange::kLosses)};
 constexpr Action kNormsAction{kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms)};
 
+// What makes gradients of weights.
+constexpr std::initializer_list<ActionKind> kBackwards = {kBackward, kInputGradient,
+                                                          kWeightGradient};
+
 bool holds_group(const Schedule& schedule, int32_t rank, int32_t group) {
   const auto& stages = schedule.tied_groups[static_cast<size_t>(group)];
   return std::ranges::binary_search(stages, stage_of(schedule, rank));
 }
 
-// `action` is listed, and after the last action of kind `before`.
+// `action` is listed, and after the last action of the kinds `before`.
 Status check_listed_after(const ScheduleIndex& index, int32_t rank, const Action& action,
-                          ActionKind before) {
+                          std::initializer_list<ActionKind> before) {
   const int32_t position = index.position(rank, action);
   if (position < 0) {
     return Error{fmt::format("rank {} misses {}", rank, describe(index.schedule(), rank, action))};
@@ -44,7 +48,7 @@ std::vector<Action> actions_of_kind(const ScheduleIndex& index, int32_t rank, Ac
 
 Status check_losses(const ScheduleIndex& index) {
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
-    TRIREME_TRY(check_listed_after(index, rank, kLossesAction, kForward));
+    TRIREME_TRY(check_listed_after(index, rank, kLossesAction, {kForward, kForwardKeepingInput}));
   }
   return Status();
 }
@@ -54,7 +58,7 @@ Status check_tied_reductions(const ScheduleIndex& index) {
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     for (int32_t group = 0; group < index.num_indices(rank, kTiedReduce); ++group) {
       if (!holds_group(index.schedule(), rank, group)) continue;
-      TRIREME_TRY(check_listed_after(index, rank, Action{kTiedReduce, group}, kBackward));
+      TRIREME_TRY(check_listed_after(index, rank, Action{kTiedReduce, group}, kBackwards));
     }
   }
   return Status();
@@ -64,7 +68,7 @@ Status check_bucket_reductions(const ScheduleIndex& index) {
   if (!index.schedule().is_training) return Status();
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     for (int32_t bucket = 0; bucket < index.num_indices(rank, kAllReduce); ++bucket) {
-      TRIREME_TRY(check_listed_after(index, rank, Action{kAllReduce, bucket}, kBackward));
+      TRIREME_TRY(check_listed_after(index, rank, Action{kAllReduce, bucket}, kBackwards));
     }
   }
   return Status();
@@ -73,7 +77,7 @@ Status check_bucket_reductions(const ScheduleIndex& index) {
 Status check_tied_before_buckets(const ScheduleIndex& index) {
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     for (const Action& bucket : actions_of_kind(index, rank, kAllReduce)) {
-      TRIREME_TRY(check_listed_after(index, rank, bucket, kTiedReduce));
+      TRIREME_TRY(check_listed_after(index, rank, bucket, {kTiedReduce}));
     }
   }
   return Status();
@@ -88,8 +92,8 @@ Status check_norms(const ScheduleIndex& index) {
       if (position < 0) continue;
       return Error{fmt::format("rank {} lists SC1, but the schedule does not clip", rank)};
     }
-    TRIREME_TRY(check_listed_after(index, rank, kNormsAction, kAllReduce));
-    TRIREME_TRY(check_listed_after(index, rank, kNormsAction, kTiedReduce));
+    TRIREME_TRY(check_listed_after(index, rank, kNormsAction, {kAllReduce}));
+    TRIREME_TRY(check_listed_after(index, rank, kNormsAction, {kTiedReduce}));
     // The norm is that of gradients divided by the number of items, which SC0 brings.
     if (position < index.position(rank, kLossesAction)) {
       return Error{fmt::format("rank {} issues SC1 before SC0", rank)};
@@ -117,10 +121,11 @@ Status check_collective_order(const ScheduleIndex& index) {
 
 Status check_one_weight_version(const ScheduleIndex& index) {
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
-    const int32_t update = index.last_position(rank, kUpdate);
+    const int32_t update = index.last_position(rank, {kUpdate});
     if (update < 0) continue;
-    for (const Action& forward : actions_of_kind(index, rank, kForward)) {
-      const Action backward{kBackward, forward.index, forward.chunk};
+    for (const Action& forward : index.actions(rank)) {
+      if (!is_forward(forward.kind)) continue;
+      const Action backward = index.backward_end(rank, forward.index, forward.chunk);
       if (index.position(rank, forward) > update || index.position(rank, backward) < update) {
         continue;
       }
@@ -135,7 +140,7 @@ Status check_update(const ScheduleIndex& index) {
   if (!index.schedule().is_training) return Status();
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     const std::vector<Action>& actions = index.actions(rank);
-    const int32_t update = index.last_position(rank, kUpdate);
+    const int32_t update = index.last_position(rank, {kUpdate});
     if (update < 0) {
       return Error{fmt::format("rank {} misses {}", rank,
                                describe(index.schedule(), rank, Action{kUpdate}))};

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -35,8 +36,13 @@ class ScheduleIndex {
 
   // The position of the first such action, or -1. REQUIRES: is_in_range().
   [[nodiscard]] int32_t position(int32_t rank, const Action& action) const;
-  // The largest position of an action of this kind, or -1.
-  [[nodiscard]] int32_t last_position(int32_t rank, ActionKind kind) const;
+  // The largest position of an action of these kinds, or -1.
+  [[nodiscard]] int32_t last_position(int32_t rank, std::initializer_list<ActionKind> kinds) const;
+  // Of one micro-batch and chunk: the forward (Fc where that is listed, else F), what takes the
+  // gradient of its output (I, else B), and what ends its backward (W, else B).
+  [[nodiscard]] Action forward(int32_t rank, int32_t micro_batch, int32_t chunk) const;
+  [[nodiscard]] Action gradient_taker(int32_t rank, int32_t micro_batch, int32_t chunk) const;
+  [[nodiscard]] Action backward_end(int32_t rank, int32_t micro_batch, int32_t chunk) const;
 
  private:
   struct Kind {
@@ -45,10 +51,26 @@ class ScheduleIndex {
   };
   using Rank = std::array<Kind, kNumActionKinds>;
   [[nodiscard]] size_t slot(const Action& action) const;
+  // `preferred` where it is listed, else `other`, of one micro-batch and chunk.
+  [[nodiscard]] Action listed(int32_t rank, ActionKind preferred, ActionKind other,
+                              int32_t micro_batch, int32_t chunk) const;
 
   const Schedule& schedule_;
   std::vector<Rank> ranks_;
 };
+
+// Calls check(rank, micro-batch, chunk) for all, until one fails.
+template <typename Check>
+Status for_each_micro_batch(const ScheduleIndex& index, Check check) {
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    for (int32_t micro_batch = 0; micro_batch < index.num_micro_batches(rank); ++micro_batch) {
+      for (int32_t chunk = 0; chunk < index.schedule().num_chunks; ++chunk) {
+        TRIREME_TRY(check(rank, micro_batch, chunk));
+      }
+    }
+  }
+  return Status();
+}
 
 struct ScheduleRule {
   std::string_view name;
@@ -64,10 +86,16 @@ Status check_ranks(const ScheduleIndex& index);
 Status check_index_range(const ScheduleIndex& index);
 Status check_legal_here(const ScheduleIndex& index);
 Status check_once(const ScheduleIndex& index);
-// verify_order.cc
+// verify_compute.cc
 Status check_forwards(const ScheduleIndex& index);
 Status check_backwards(const ScheduleIndex& index);
+Status check_one_of_a_kind(const ScheduleIndex& index);
+Status check_recomputations(const ScheduleIndex& index);
 Status check_forward_before_backward(const ScheduleIndex& index);
+Status check_recompute_between(const ScheduleIndex& index);
+Status check_weights_after_inputs(const ScheduleIndex& index);
+Status check_chunks_in_order(const ScheduleIndex& index);
+// verify_transfers.cc
 Status check_transfers_match(const ScheduleIndex& index);
 Status check_receive_before_forward(const ScheduleIndex& index);
 Status check_send_after_forward(const ScheduleIndex& index);

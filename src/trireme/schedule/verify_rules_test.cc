@@ -59,6 +59,15 @@ const Breach kBreaches[] = {
      "schedule x stages=1 micro-batches=1 evaluation\n"
      "rank 0: F0 B0 SC0\n",
      "rank 0 lists B0, but an evaluation has no gradients"},
+    {"legal-here",
+     "schedule x stages=1 micro-batches=1 evaluation\n"
+     "rank 0: Fc0 SC0\n",
+     "rank 0 lists Fc0, but an evaluation has no gradients"},
+    {"legal-here",
+     "schedule x stages=1 chunks=2 micro-batches=1\n"
+     "rank 0: F0 SA0 F0.1 B0.1 B0 SC0 U\n",
+     "rank 0 lists SA0, but the chunk at the other side is on the same rank, where nothing is "
+     "sent"},
     {"once",
      "schedule x stages=1 micro-batches=1\n"
      "rank 0: F0 B0 B0 SC0 U\n",
@@ -77,6 +86,55 @@ const Breach kBreaches[] = {
      "rank 0: F0 SA0 F1 SA1 F2 SA2 F3 SA3 RG0 B0 RG1 B1 RG2 B2 RG3 B3 SC0 U\n"
      "rank 1: RA0 F0 RA1 F1 RA2 F2 RA3 F3 B0 SG0 B1 SG1 B2 SG2 SG3 SC0 U\n",
      "rank 1 misses the backward of micro-batch 3 (4 of 4 forwards seen)"},
+    {"backwards",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: F0 I0 SC0 U\n",
+     "rank 0 misses W of micro-batch 0"},
+    {"backwards",
+     "schedule x stages=1 chunks=2 micro-batches=1\n"
+     "rank 0: F0 F0.1 W0.1 B0 SC0 U\n",
+     "rank 0 misses I of micro-batch 0, chunk 1"},
+    {"one-of-a-kind",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: F0 Fc0 R0 B0 SC0 U\n",
+     "rank 0 lists both F0 and Fc0, which do the same work"},
+    {"one-of-a-kind",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: F0 B0 I0 W0 SC0 U\n",
+     "rank 0 lists both B0 and I0, which do the same work"},
+    {"recomputations",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: Fc0 B0 SC0 U\n",
+     "rank 0 lists Fc0 without R0, which its backward needs"},
+    {"recomputations",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: F0 R0 B0 SC0 U\n",
+     "rank 0 lists R0, but F0 keeps what it would make"},
+    {"forward-before-backward",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: I0 F0 W0 SC0 U\n",
+     "rank 0 runs I0 before F0"},
+    {"recompute-between",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: R0 Fc0 B0 SC0 U\n",
+     "rank 0 runs R0 before Fc0"},
+    {"recompute-between",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: Fc0 I0 R0 W0 SC0 U\n",
+     "rank 0 runs I0 before R0"},
+    {"weights-after-inputs",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: F0 W0 I0 SC0 U\n",
+     "rank 0 runs W0 before I0"},
+    {"chunks-in-order",
+     "schedule x stages=1 chunks=2 micro-batches=1\n"
+     "rank 0: F0.1 F0 B0.1 B0 SC0 U\n",
+     "rank 0 runs F0.1 before F0"},
+    {"chunks-in-order",
+     "schedule x stages=2 chunks=2 placement=v micro-batches=1\n"
+     "rank 0: F0 SA0 RA0.1 F0.1 B0.1 SG0.1 RG0 B0 SC0 U\n"
+     "rank 1: RA0 F0 F0.1 SA0.1 I0 SG0 RG0.1 B0.1 W0 SC0 U\n",
+     "rank 1 runs I0 before B0.1"},
     {"forward-before-backward",
      "schedule x stages=1 micro-batches=2\n"
      "rank 0: F0 B1 F1 B0 SC0 U\n",
@@ -111,6 +169,21 @@ const Breach kBreaches[] = {
      "rank 0: F0 SA0 B0 RG0 SC0 U\n"
      "rank 1: RA0 F0 B0 SG0 SC0 U\n",
      "rank 0 runs B0 without RG0 before it"},
+    {"receive-before-forward",
+     "schedule x stages=2 micro-batches=1\n"
+     "rank 0: F0 SA0 RG0 B0 SC0 U\n"
+     "rank 1: Fc0 RA0 R0 B0 SG0 SC0 U\n",
+     "rank 1 runs Fc0 without RA0 before it"},
+    {"receive-before-backward",
+     "schedule x stages=2 micro-batches=1\n"
+     "rank 0: F0 SA0 I0 RG0 W0 SC0 U\n"
+     "rank 1: RA0 F0 B0 SG0 SC0 U\n",
+     "rank 0 runs I0 without RG0 before it"},
+    {"send-after-backward",
+     "schedule x stages=2 micro-batches=1\n"
+     "rank 0: F0 SA0 RG0 B0 SC0 U\n"
+     "rank 1: RA0 F0 SG0 I0 W0 SC0 U\n",
+     "rank 1 runs SG0 before I0 has made its data"},
     {"send-after-backward",
      "schedule x stages=2 micro-batches=1\n"
      "rank 0: F0 SA0 RG0 B0 SC0 U\n"
@@ -130,6 +203,10 @@ const Breach kBreaches[] = {
      "schedule x stages=1 micro-batches=2\n"
      "rank 0: F0 SC0 F1 B0 B1 U\n",
      "rank 0 issues SC0 before F1"},
+    {"losses",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: SC0 Fc0 R0 B0 U\n",
+     "rank 0 issues SC0 before Fc0"},
     {"tied-reductions",
      "schedule x stages=2 micro-batches=1 tied=0+1\n"
      "rank 0: F0 SA0 RG0 B0 SC0 TR0 U\n"
@@ -150,6 +227,11 @@ const Breach kBreaches[] = {
      "rank 0: F0 B0 SC0 AR0 U\n"
      "rank 1: F0 B0 F1 AR0 B1 SC0 U\n",
      "rank 1 issues AR0 before B1"},
+    {"bucket-reductions",
+     "schedule x stages=1 micro-batches=1,1 buckets=1\n"
+     "rank 0: F0 B0 SC0 AR0 U\n"
+     "rank 1: F0 I0 AR0 W0 SC0 U\n",
+     "rank 1 issues AR0 before W0"},
     {"tied-before-buckets",
      "schedule x stages=2 micro-batches=1,0 buckets=1,1 tied=0+1\n"
      "rank 0: F0 SA0 RG0 B0 SC0 AR0 TR0 U\n"
@@ -188,6 +270,10 @@ const Breach kBreaches[] = {
      "schedule x stages=1 micro-batches=2\n"
      "rank 0: F0 B0 F1 U B1 SC0\n",
      "rank 0 runs U between F1 and B1, which must see the same weights"},
+    {"one-weight-version",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: Fc0 R0 I0 U W0 SC0\n",
+     "rank 0 runs U between Fc0 and W0, which must see the same weights"},
     {"update",
      "schedule x stages=1 micro-batches=1\n"
      "rank 0: F0 B0 SC0\n",

@@ -34,10 +34,6 @@ Status check_counts(const Schedule& schedule) {
     return Error{
         fmt::format("{} chunks a rank: a rank has 1 to {}", schedule.num_chunks, kMaxChunks)};
   }
-  if (schedule.num_chunks > 1 && schedule.num_stages == 1) {
-    return Error{fmt::format("{} chunks a rank and 1 stage: chunks need at least 2 stages",
-                             schedule.num_chunks)};
-  }
   if (schedule.look_ahead < 0) {
     return Error{fmt::format("look-ahead {}: it must be at least 0", schedule.look_ahead)};
   }
@@ -101,9 +97,9 @@ std::string_view why_illegal(const ScheduleIndex& index, int32_t rank, const Act
   const Schedule& schedule = index.schedule();
   const bool is_norms =
       action == Action{kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms)};
-  const bool is_gradient = action.kind == kBackward || action.kind == kSendGradient ||
-                           action.kind == kReceiveGradient || action.kind == kAllReduce ||
-                           action.kind == kTiedReduce || action.kind == kUpdate || is_norms;
+  const bool is_gradient = (is_compute(action.kind) && action.kind != kForward) ||
+                           action.kind == kSendGradient || action.kind == kReceiveGradient ||
+                           action.kind == kAllReduce || action.kind == kTiedReduce || is_norms;
   if (is_gradient && !schedule.is_training) return "an evaluation has no gradients";
   if (action.kind == kReceiveActivation || action.kind == kSendGradient) {
     if (is_first_virtual_stage(schedule, rank, action.chunk)) {
@@ -114,6 +110,9 @@ std::string_view why_illegal(const ScheduleIndex& index, int32_t rank, const Act
     if (is_last_virtual_stage(schedule, rank, action.chunk)) {
       return "nothing comes after the last stage";
     }
+  }
+  if ((is_send(action.kind) || is_receive(action.kind)) && !counterpart(schedule, rank, action)) {
+    return "the chunk at the other side is on the same rank, where nothing is sent";
   }
   if (action.kind == kTiedReduce) {
     const auto& stages = schedule.tied_groups[static_cast<size_t>(action.index)];

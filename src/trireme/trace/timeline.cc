@@ -59,7 +59,7 @@ Status verify_header(const Timeline& timeline) {
 
 bool fits(EventClass event_class, ActionKind kind) {
   if (event_class == EventClass::kWait) return !is_compute(kind);
-  if (event_class == EventClass::kInput) return kind == ActionKind::kForward;
+  if (event_class == EventClass::kInput) return is_forward(kind);
   return event_class == event_class_of(kind);
 }
 
@@ -68,9 +68,16 @@ bool fits(EventClass event_class, ActionKind kind) {
 EventClass event_class_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::kForward:
+    case ActionKind::kForwardKeepingInput:
       return EventClass::kForward;
+    case ActionKind::kRecompute:
+      return EventClass::kRecompute;
     case ActionKind::kBackward:
       return EventClass::kBackward;
+    case ActionKind::kInputGradient:
+      return EventClass::kInputGradient;
+    case ActionKind::kWeightGradient:
+      return EventClass::kWeightGradient;
     case ActionKind::kUpdate:
       return EventClass::kUpdate;
     case ActionKind::kSendActivation:

@@ -141,11 +141,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_weights_of_the_step_bef
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_metrics_on_a_full_disk_end_the_run(tmp_path):
-    failed = command.run(*train_arguments("--metrics", "/dev/full"), code=1)
-    assert failed.stderr.splitlines()[-4] == f"{rank_name(0)} failed: cannot write /dev/full: No space left on device"
-
-
 @pytest.mark.parametrize("option", ["--save", "--metrics", "--grad-norms"])
 def test_what_cannot_be_written_is_refused_before_the_run(tmp_path, option):
     missing = tmp_path / "nowhere" / "file"

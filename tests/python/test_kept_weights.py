@@ -105,9 +105,37 @@ def test_an_evaluation_that_fails_comes_after_the_weights_were_saved(own_model, 
         said = model.command(
             *options(layout, 4), "--eval-data", data, "--eval-every", every, "--save", saved, code=1
         ).stderr
-        assert "Target 99 is out of bounds.; look for it in the data of this micro-batch; the weights" in said
+        index = 3 * layout[2] // BATCH
+        where = f"batch 1 of the evaluation: F{index} (forward of micro-batch {index}): aten.cross_entropy_loss.default"
+        assert f"{where}: Target 99 is out of bounds.; look for it in the data of this micro-batch; the weights" in said
         assert f"; the weights of step {last} are in {saved}\n" in said
         assert is_same_state(saved, wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_target_out_of_range_is_named_with_its_step(own_model, tmp_path, layout):
+    model = own_model(Classifier)
+    data = edited(model, tmp_path / "data.safetensors", "y", 2 * BATCH, 99)  # the first row of step 3
+    said = command.run("train", model.archive, "--data", data, *options(layout, 4), code=1).stderr
+    where = " failed: step 3: F0 (forward of micro-batch 0): aten.cross_entropy_loss.default"
+    assert f"{where}: Target 99 is out of bounds.; look for it in the data of this micro-batch\n" in said
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("option", ["--metrics", "--grad-norms"])
+def test_a_full_disk_takes_no_training_away(own_model, tmp_path, layout, option):
+    model = own_model(Classifier)
+    train = ["train", model.archive, "--data", f"safetensors:{model.data}", *options(layout, 4), "--workers", 1]
+    wanted, saved = tmp_path / "wanted.safetensors", tmp_path / "saved.safetensors"
+    command.run(*train, "--save", wanted)
+    evaluated = ["--eval-data", f"safetensors:{model.data}", option, "/dev/full"]
+    said = lines(command.run(*train, *evaluated, "--save", saved, code=1))
+    fault = "cannot write /dev/full: No space left on device"
+    assert said == [
+        f"[rank 0] {fault}; training goes on",
+        f"{failure(layout)}{fault}; the weights of step 4 are in {saved}",
+    ]
+    assert is_same_state(saved, load_file(wanted))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

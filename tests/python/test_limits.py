@@ -16,7 +16,7 @@ MIB = 1 << 20
 NOBODY_ELSE = 54321  # a user without processes: the limit counts those of a user
 
 
-def limited(kind, soft, *arguments, hard=None, user=None):
+def limited(kind, soft, *arguments, hard=None, user=None, program=command.BINARY, **popen):
     def limit():
         resource.setrlimit(kind, (soft, soft if hard is None else hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -25,9 +25,15 @@ def limited(kind, soft, *arguments, hard=None, user=None):
             os.setgid(user)
             os.setuid(user)
 
-    words = [str(a) for a in (command.BINARY, *arguments)]
+    words = [str(a) for a in (program, *arguments)]
     return subprocess.run(
-        words, capture_output=True, text=True, timeout=command.TIMEOUT_S, preexec_fn=limit, check=False
+        words,
+        capture_output=True,
+        text=True,
+        timeout=command.TIMEOUT_S,
+        preexec_fn=limit,
+        check=False,
+        **popen,
     )
 
 
@@ -42,6 +48,49 @@ def expect_words(result):
         assert "SIG" not in result.stderr, result.stderr
         assert "terminate" not in result.stderr and "internal error" not in result.stderr, result.stderr
     return result
+
+
+def test_a_folder_of_more_files_than_may_be_open(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for i in range(300):
+        (folder / f"{i:03}").write_bytes(bytes(10))
+    data = f"bytes:{folder}"
+    model, saved = command.DATA / "demo_gpt.f32.pt2", tmp_path / "saved.safetensors"
+    where = [
+        "--data",
+        data,
+        "--eval-data",
+        data,
+        "--batch",
+        10,
+        "--steps",
+        30,
+        "--workers",
+        1,
+        "--quiet",
+        "--save",
+        saved,
+    ]
+    for soft in (40, 100):
+        result = limited(resource.RLIMIT_NOFILE, soft, "train", model, *where)
+        assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_metrics_that_outgrow_their_disk_end_with_a_whole_line(tmp_path):
+    """A limit of the size of files, whose signal is ignored, is a disk that gets full in the middle of a line."""
+    metrics, saved = tmp_path / "metrics.jsonl", tmp_path / "saved.safetensors"
+    model, data = command.DATA / "mlp.f32.pt2", f"safetensors:{command.DATA / 'mlp.f32.data.safetensors'}"
+    where = ["--data", data, "--batch", 8, "--steps", 600, "--quiet", "--metrics", metrics, "--save", saved]
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes.free_port())}
+    worker = {"program": processes.WORKER, "env": os.environ | place, "restore_signals": False}
+    result = limited(resource.RLIMIT_FSIZE, 40_001, "train", model, *where, **worker)
+    fault = f"cannot write {metrics}: File too large"
+    failure = f"{processes.rank_name(0, 1)} failed: {fault}; the weights of step 600 are in {saved}"
+    assert (result.returncode, result.stderr) == (1, f"{fault}; training goes on\n{failure}\n")
+    lines = command.read_metrics(metrics)
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    assert 300 < len(lines) < 600
 
 
 @pytest.mark.parametrize("workers", [1, 4])

@@ -154,19 +154,26 @@ def test_a_folder_that_goes_during_the_run_is_made_again(tmp_path):
     assert json.loads(norms.read_text())
 
 
-@pytest.mark.parametrize(
-    "words", [TRAIN, ["eval", *NANOGPT, "--batch", 8], ["plan", NANOGPT[0]], ["inspect", NANOGPT[0]]]
-)
-def test_a_current_folder_that_is_gone_is_one_sentence(tmp_path, words):
+PROGRAMS = [
+    (command.BINARY, TRAIN),
+    (command.BINARY, ["eval", *NANOGPT, "--batch", 8]),
+    (command.BINARY, ["plan", NANOGPT[0]]),
+    (command.BINARY, ["inspect", NANOGPT[0]]),
+    (processes.WORKER, TRAIN),
+]
+
+
+@pytest.mark.parametrize(("program", "words"), PROGRAMS)
+def test_a_current_folder_that_is_gone_is_one_sentence(tmp_path, program, words):
     gone = tmp_path / "gone"
     gone.mkdir()
     started = subprocess.run(
-        ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", command.BINARY, *map(str, words)],
+        ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", program, *map(str, words)],
         cwd=gone,
         capture_output=True,
         text=True,
         timeout=command.TIMEOUT_S,
         check=False,
     )
-    said = "trireme: the current folder no longer exists; change to one that does\n"
+    said = f"{program.name}: the current folder no longer exists; change to one that does\n"
     assert (started.returncode, started.stdout, started.stderr) == (2, "", said)

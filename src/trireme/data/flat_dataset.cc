@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,8 +20,16 @@
 namespace trireme {
 namespace {
 
-// A process may open some 1,000 files by default, and a directory may hold more.
-constexpr size_t kMaxOpenFiles = 256;
+// A directory may hold more files than a process may open. Training data and evaluation data
+// together take half of what is left beside the sockets and libraries of a small run.
+size_t max_open_files() {
+  constexpr rlim_t kOfOthers = 48;
+  constexpr rlim_t kMost = 256;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+  const rlim_t left = limit.rlim_cur - std::min(limit.rlim_cur, kOfOthers);
+  return static_cast<size_t>(std::clamp<rlim_t>(left / 4, 1, kMost));
+}
 
 // The files that were read last. Any thread.
 class OpenFiles {
@@ -33,7 +42,7 @@ class OpenFiles {
       return Error{fmt::format("{} has {} bytes now, but had {} when the run began", file.path,
                                opened.size_bytes(), file.size_bytes)};
     }
-    if (in_order_.size() == kMaxOpenFiles) {
+    if (in_order_.size() == most_) {
       // Whoever still reads it holds a share of the descriptor.
       files_.erase(in_order_.front());
       in_order_.pop_front();
@@ -44,6 +53,7 @@ class OpenFiles {
   }
 
  private:
+  const size_t most_ = max_open_files();
   std::mutex mutex_;
   std::map<size_t, PositionedFile> files_;  // guarded by mutex_
   std::deque<size_t> in_order_;             // of opening, oldest first; guarded by mutex_

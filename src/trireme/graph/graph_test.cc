@@ -49,6 +49,20 @@ TEST(GraphText, WritingIsTheInverseOfReading) {
   EXPECT_EQ(to_text(again.value()), text);
 }
 
+TEST(GraphText, ModulesMayHaveAnyName) {
+  for (const std::string name :
+       {"a b", "", "\"", "a\nb", " ", "a\\", "\\n \"x\"", "region 1", "\t"}) {
+    Result<Graph> graph = parse_graph(kText);
+    ASSERT_TRUE(graph.ok());
+    graph.value().nodes[0].module = "layers." + name;
+    graph.value().nodes[0].module_class = name;
+    graph.value().nodes[3].module = name.empty() ? "m" : name;
+    const Result<Graph> again = parse_graph(to_text(graph.value()));
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again.value(), graph.value());
+  }
+}
+
 TEST(GraphText, AnErrorNamesTheLine) {
   const auto message = [](std::string_view text) {
     const Result<Graph> graph = parse_graph(text);

@@ -27,6 +27,13 @@ std::string in_quotes(std::string_view text) {
   return result + "\"";
 }
 
+// The names of modules are the user's own: a key of a ModuleDict may hold anything.
+std::string word(std::string_view text) {
+  const bool is_plain =
+      !text.empty() && text[0] != '"' && text.find_first_of(" \n") == std::string_view::npos;
+  return is_plain ? std::string(text) : in_quotes(text);
+}
+
 template <typename Items, typename ToText>
 std::string joined(const Items& items, ToText item_text) {
   std::string text;
@@ -112,10 +119,10 @@ class Cursor {
     if (take(token)) return Status();
     return Error{fmt::format("'{}' expected at '{}'", token, one_line(rest_, 24))};
   }
-  // Up to the next space, whatever stands before it.
-  std::string_view take_word() {
-    skip_spaces();
-    const std::string_view word = rest_.substr(0, rest_.find(' '));
+  // In quotes, or up to the next space.
+  Result<std::string> take_word() {
+    if (is_at('"')) return take_quoted();
+    std::string word(rest_.substr(0, rest_.find(' ')));
     rest_.remove_prefix(word.size());
     return word;
   }
@@ -408,8 +415,8 @@ class GraphParser {
       TRIREME_TRY(graph_.values[id.value].type, parse_type(cursor));
     }
     if (cursor.take("@ ")) {
-      node.module = std::string(cursor.take_word());
-      node.module_class = std::string(cursor.take_word());
+      TRIREME_TRY(node.module, cursor.take_word());
+      TRIREME_TRY(node.module_class, cursor.take_word());
     }
     if (cursor.take("region ")) {
       TRIREME_TRY(SymExpr region, parse_sym_expr(cursor.take_until(" ")));
@@ -457,7 +464,7 @@ std::string node_to_text(const Graph& graph, const Node& node) {
     line += " -> ";
     line += joined(values, [&](ValueId id) { return to_text(graph.values[id.value].type); });
   }
-  if (!node.module.empty()) line += " @ " + node.module + " " + node.module_class;
+  if (!node.module.empty()) line += " @ " + word(node.module) + " " + word(node.module_class);
   if (node.region.value != 0) line += fmt::format(" region {}", node.region.value);
   return line;
 }

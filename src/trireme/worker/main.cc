@@ -1,6 +1,7 @@
 // `trireme-worker`: one rank of a run, or all of them as threads. Takes the arguments of
 // `trireme train` or `trireme eval`; its place comes from the environment.
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -315,6 +317,22 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
   }
   return run_ranks_of(setup.value(), environment.value(), interface_host, last_words);
 }
+
+// MKL, within libtorch, ends a process whose current folder is gone while it is loaded, with words
+// of its own. The functions of this section run before any library's. Nothing is set up yet: system
+// calls only.
+__attribute__((no_sanitize("address", "thread", "undefined"))) void check_folder_before_libraries(
+    int, char**, char**) {
+  constexpr std::string_view kSentence =
+      "trireme-worker: the current folder no longer exists; change to one that does\n";
+  char path[4096];  // NOLINT: a buffer of the system call
+  if (::syscall(SYS_getcwd, path, sizeof(path)) >= 0 || errno != ENOENT) return;
+  static_cast<void>(::write(STDERR_FILENO, kSentence.data(), kSentence.size()));
+  ::_exit(2);
+}
+
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const before_libraries)(int, char**, char**) = check_folder_before_libraries;
 
 }  // namespace
 }  // namespace trireme

@@ -36,8 +36,16 @@ Result<MetricsFile> MetricsFile::create(const std::string& path) {
 Status MetricsFile::write_line(const std::string& line) {
   if (file_ == nullptr) return Status();
   if (std::fputs((line + "\n").c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0) {
-    return Error{fmt::format("cannot write {}: {}", path_, std::strerror(errno))};
+    Error error{fmt::format("cannot write {}: {}", path_, std::strerror(errno))};
+    file_.reset();
+    // Readers stumble over half a line.
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path_, ignored)) {
+      std::filesystem::resize_file(path_, num_bytes_, ignored);
+    }
+    return error;
   }
+  num_bytes_ += line.size() + 1;
   return Status();
 }
 

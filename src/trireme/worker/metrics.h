@@ -26,7 +26,8 @@ class MetricsFile {
  public:
   // Truncates the file, and keeps other runs from writing it. An empty path writes nothing.
   static Result<MetricsFile> create(const std::string& path);
-  // One line each, flushed, so that a reader sees it at once.
+  // One line each, flushed, so that a reader sees it at once. After an error the file has its whole
+  // lines, and gets no more.
   Status write_step(const StepMetrics& metrics);
   Status write_eval(int64_t step, double eval_loss);
 
@@ -36,6 +37,7 @@ class MetricsFile {
   };
   Status write_line(const std::string& line);
   std::string path_;
+  uint64_t num_bytes_ = 0;  // of whole lines
   std::unique_ptr<std::FILE, Closer> file_;
 };
 

@@ -94,12 +94,14 @@ class RankLoop {
                           (request.save_every.has_value() && step % *request.save_every == 0));
       if (saves) TRIREME_TRY(save(step));
       if (is_last && is_reporter() && !request.grad_norms.empty()) {
-        TRIREME_TRY(
+        note_output(
             write_gradient_norms(request.grad_norms, setup_.graph, kernels_->gradient_norms()));
       }
       if (evaluates) TRIREME_TRY(evaluate(step));
     }
-    // All ranks know it; the one that writes speaks once it has written, and that ends the others.
+    if (fault_.empty()) fault_ = output_fault_;
+    // All ranks know a fault that is not one of writing; the one that writes speaks once it has
+    // written, and that ends the others.
     if (fault_.empty() || !is_reporter()) return Status();
     return Error{fault_ + saved_text()};
   }
@@ -117,7 +119,9 @@ class RankLoop {
     const NormExchange norms = request.clip_norm.has_value() || writes_norms
                                    ? NormExchange::kSquaredNorms
                                    : NormExchange::kNone;
-    TRIREME_TRY(StepOutcome outcome, run_schedule(std::move(inputs), norms));
+    Result<StepOutcome> ran = run_schedule(std::move(inputs), norms);
+    if (!ran.ok()) return while_doing(fmt::format("step {}", step), ran.error());
+    const StepOutcome& outcome = ran.value();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     if (is_reporter()) {
       StepMetrics metrics{.step = step,
@@ -127,7 +131,7 @@ class RankLoop {
                           .lr = lr,
                           .grad_norm = {}};
       if (request.clip_norm.has_value()) metrics.grad_norm = outcome.gradient_norm;
-      TRIREME_TRY(metrics_.write_step(metrics));
+      note_output(metrics_.write_step(metrics));
       publish_step(metrics);
       result_["steps"] = step;
       result_["loss"] = outcome.loss;
@@ -152,6 +156,13 @@ class RankLoop {
       return fmt::format("the batch of step {} has no items: every target is ignored", step);
     }
     return "";
+  }
+
+  // A disk that is full takes away no training: the run goes on, and fails at its end.
+  void note_output(const Status& written) {
+    if (written.ok() || !output_fault_.empty()) return;
+    output_fault_ = written.error().message;
+    context_.warn(output_fault_ + "; training goes on");
   }
 
   [[nodiscard]] std::string saved_text() const {
@@ -182,7 +193,11 @@ class RankLoop {
                         .lr = 0,
                         .pipeline = pipeline.get(),
                         .shares = shares(*setup_.eval_batches, batch)};
-      TRIREME_TRY(StepOutcome outcome, run_schedule(std::move(inputs), NormExchange::kNone));
+      Result<StepOutcome> ran = run_schedule(std::move(inputs), NormExchange::kNone);
+      if (!ran.ok()) {
+        return while_doing(fmt::format("batch {} of the evaluation", batch + 1), ran.error());
+      }
+      const StepOutcome& outcome = ran.value();
       weighted += outcome.loss * outcome.items;
       total += outcome.items;
       if (!setup_.request.is_training && is_reporter()) {
@@ -210,7 +225,7 @@ class RankLoop {
     const bool is_last = step == setup_.num_steps;
     if (is_last) fault_ = outcome.fault;
     if (!is_reporter()) return Status();
-    TRIREME_TRY(metrics_.write_eval(step, outcome.loss));
+    note_output(metrics_.write_eval(step, outcome.loss));
     if (!outcome.fault.empty()) {
       if (!is_last) {
         context_.warn(fmt::format("after step {}: {}; training goes on", step, outcome.fault));
@@ -317,7 +332,8 @@ class RankLoop {
   MetricsFile metrics_;
   int64_t saved_step_ = 0;  // the last one whose weights were saved
   bool has_evaluated_ = false;
-  std::string fault_;  // in what all ranks computed together: why the run fails
+  std::string fault_;         // in what all ranks computed together: why the run fails
+  std::string output_fault_;  // of the reporter: the first file that could not be written
   nlohmann::ordered_json result_ = {{"event", "result"}};
   std::map<Key, Schedule> schedules_;
 };

@@ -120,7 +120,13 @@ def export(
     if train:
         _check_gradients(model, program, reached)
     is_mean = is_mean_over_samples(program, call.tensors, call.layouts)
-    if not is_mean:
+    if is_mean is None:
+        warnings.warn(
+            f"the parameters of {_name(model)} have no values, so whether its loss is a mean over samples was not "
+            "checked; where it is not, each micro-batch trains as a batch of its own",
+            stacklevel=2,
+        )
+    elif not is_mean:
         warnings.warn(
             f"the loss of {_name(model)} is not a mean over samples: each micro-batch trains as a batch of its own, as "
             "in gradient accumulation (--micro-batches 1 --dp 1 keeps batches whole)",
@@ -128,7 +134,9 @@ def export(
         )
     _strip(program)
     _save(
-        program, Path(path), _manifest(model, program, call, loss) | ({} if is_mean else {"mean_over_samples": False})
+        program,
+        Path(path),
+        _manifest(model, program, call, loss) | ({"mean_over_samples": False} if is_mean is False else {}),
     )
 
 

@@ -7,11 +7,13 @@ that of its parts. As torch's gradient accumulation does, training takes each mi
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
@@ -19,14 +21,32 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trireme.samples import Layout
 
+_HALF = torch.float16, torch.bfloat16
 # Relative: parts are summed in another order.
-_TOLERANCE = {torch.float64: 1e-8, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 2e-2}
+_TOLERANCE = {torch.float64: 1e-8, torch.float32: 2e-5} | dict.fromkeys(_HALF, 2e-2)
 
 
-class _SameDraws(TorchDispatchMode):
-    """Random operators give one number everywhere, so that the parts of a batch compare with the whole."""
+def _wide(value: Any) -> Any:
+    """Of a tensor or a dtype of half precision, which would hide in its rounding what samples do to one another."""
+    if isinstance(value, torch.Tensor) and value.dtype in _HALF:
+        return value.float()
+    return torch.float32 if isinstance(value, torch.dtype) and value in _HALF else value
+
+
+class _Comparable(TorchDispatchMode):
+    """Random operators give one number everywhere, so that the parts of a batch compare with the whole.
+
+    Where it `widens`, operators compute in float32 what is half precision. Weights may be large, and become wide for
+    the time of an operator only.
+    """
+
+    def __init__(self, widens: bool) -> None:
+        super().__init__()
+        self._widens = widens
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._widens:
+            args, kwargs = pytree.tree_map(_wide, (args, kwargs))
         if func is torch.ops.aten.native_dropout.default:
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
         result = func(*args, **(kwargs or {}))
@@ -43,7 +63,7 @@ class _Run(torch.fx.Interpreter):
         return None if "_assert" in str(target) else super().call_function(target, args, kwargs)
 
 
-def _loss(program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> tuple[float, float]:
+def _loss(program: ExportedProgram, tensors: Sequence[torch.Tensor], widens: bool) -> tuple[float, float]:
     """The loss and its number of items; nothing of the program changes."""
     given = iter(tensors)
     values = {**program.constants, **program.state_dict}
@@ -52,13 +72,13 @@ def _loss(program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> tuple[fl
     writes = any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for g in graphs for n in g.nodes)
 
     def value(kind: InputKind, target: str) -> torch.Tensor:
-        if kind is InputKind.USER_INPUT:
-            return next(given)
-        kept = values[target].detach()
-        return kept if kind is InputKind.PARAMETER and not writes else kept.clone()
+        if kind is InputKind.PARAMETER and not writes:
+            return values[target].detach()
+        kept = next(given) if kind is InputKind.USER_INPUT else values[target].detach().clone()
+        return _wide(kept) if widens else kept
 
     inputs = [value(spec.kind, spec.target) for spec in program.graph_signature.input_specs]
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), _SameDraws():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), _Comparable(widens):
         loss, items = _Run(program.graph_module).run(*inputs)[-2:]
     return float(loss), float(items)
 
@@ -88,14 +108,14 @@ def _select(tensors: Sequence[torch.Tensor], layouts: Mapping[str, Layout], rang
 
 def is_mean_over_samples(
     program: ExportedProgram, tensors: Sequence[torch.Tensor], layouts: Mapping[str, Layout]
-) -> bool:
+) -> bool | None:
     """False where the loss of the example batch is not the mean of the losses of its parts, by their items.
 
-    True, too, where it cannot be told: without values, and where the parts cannot be computed.
+    None without values. True, too, where it cannot be told, as the parts cannot be computed.
     """
     values = [*program.state_dict.values(), *program.constants.values()]
-    if any(not isinstance(v, torch.Tensor) or v.is_meta for v in values):
-        return True
+    if any(not isinstance(v, torch.Tensor) or v.is_meta or isinstance(v, FakeTensor) for v in values):
+        return None
     size = min(
         t.shape[v.batch_dim] - v.says_end
         for t, v in zip(tensors, layouts.values(), strict=True)
@@ -107,9 +127,10 @@ def is_mean_over_samples(
     attempts = [([first, rest], [first], [rest])]
     if not any(v.offsets for v in layouts.values()):
         attempts.append(([first, second], [first, first], [second, second]))
-    for ranges in attempts:
+    # Some operators take half precision only.
+    for widens, ranges in itertools.product((True, False), attempts):
         with contextlib.suppress(Exception):  # whatever a model raises for a batch of one
-            (whole, _), *parts = (_loss(program, _select(tensors, layouts, each)) for each in ranges)
+            (whole, _), *parts = (_loss(program, _select(tensors, layouts, each), widens) for each in ranges)
             break
     else:
         return True
@@ -119,5 +140,5 @@ def is_mean_over_samples(
         return True
     mean = sum(loss * items for loss, items in parts if items) / items
     dtypes = {n.meta["val"].dtype for n in program.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)}
-    tolerance = max((_TOLERANCE.get(dtype, 0) for dtype in dtypes), default=0)
+    tolerance = max((_TOLERANCE.get(_wide(d) if widens else d, 0) for d in dtypes), default=0)
     return abs(whole - mean) <= tolerance * max(map(abs, losses))

@@ -93,10 +93,49 @@ def test_another_loss_is_warned_of(tmp_path, layer, loss, samples):
     assert Archive(tmp_path / "a.pt2").manifest["mean_over_samples"] is False
 
 
+class Autocast(nn.Module):
+    """Computes in half precision what is not its weights."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.inner, self.dtype = Classifier(), dtype
+
+    def forward(self, x):
+        with torch.autocast("cpu", self.dtype):
+            return self.inner(x)
+
+
+def slightly_balanced(output, target):
+    """Samples meet in less of the loss than half precision rounds."""
+    return F.cross_entropy(output, target) + 0.05 * output.float().softmax(1).mean(0).square().sum()
+
+
+HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@pytest.mark.parametrize("dtype", HALF.values(), ids=HALF)
+@pytest.mark.parametrize("is_mean", [True, False])
+@pytest.mark.parametrize("is_autocast", [False, True])
+def test_half_precision_hides_nothing(tmp_path, dtype, is_mean, is_autocast):
+    torch.manual_seed(3)
+    model = Autocast(dtype) if is_autocast else Classifier(nn.Sequential(nn.LayerNorm(5), nn.Dropout(0.5))).to(dtype)
+    x, target = rows(8)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        batch = x if is_autocast else x.to(dtype), target
+        trireme.export(model, batch, tmp_path / "a.pt2", loss=F.cross_entropy if is_mean else slightly_balanced)
+    assert ["not a mean over samples" in str(w.message) for w in caught] == ([] if is_mean else [True])
+
+
 def test_a_model_without_values_is_not_looked_at(tmp_path):
     with trireme.empty_weights():
         model = Classifier()
-    trireme.export(model, rows(4), tmp_path / "a.pt2", loss=contrast)
+    with pytest.warns(UserWarning) as caught:
+        trireme.export(model, rows(4), tmp_path / "a.pt2", loss=contrast)
+    assert [str(w.message) for w in caught] == [
+        "the parameters of Classifier have no values, so whether its loss is a mean over samples was not checked; where it "
+        "is not, each micro-batch trains as a batch of its own"
+    ]
     assert "mean_over_samples" not in Archive(tmp_path / "a.pt2").manifest
 
 
@@ -144,8 +183,11 @@ def test_commands_that_cut_batches_say_so(tmp_path):
     shown = command.run("inspect", archive).stdout
     assert "  the loss is not a mean over samples: it changes with --micro-batches and --dp\n" in shown
     run = ["train", archive, "--data", f"safetensors:{data}", "--batch", 6, "--steps", 1]
+    evaluate = ["eval", archive, "--data", f"safetensors:{data}", "--batch", 6]
     for cut, parts in ((["--pp", 2], 2), (["--dp", 2, "--micro-batches", 2], 4)):
         assert said.format(parts) in command.run("plan", archive, *cut).stdout
         assert "trireme: " + said.format(parts) in command.run(*run, *cut).stderr
+        assert "trireme: " + said.format(parts) in command.run(*evaluate, *cut).stderr
     whole = ["--pp", 2, "--micro-batches", 1]
     assert "not a mean" not in command.run("plan", archive, *whole).stdout + command.run(*run, *whole).stderr
+    assert "not a mean" not in command.run(*evaluate, *whole).stderr

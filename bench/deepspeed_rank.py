@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from models import Gpt, token_loss
-from pipeline import First, Second
+from pipeline import CUTS, Part
 
 
 def main() -> None:
@@ -35,8 +35,9 @@ def main() -> None:
     deepspeed.init_distributed(dist_backend="gloo")
     whole = Gpt()
     whole.load_state_dict(torch.load(options.folder / "weights.pt"))
+    places = [0, *CUTS[1], len(whole.blocks) + 1]
     model = PipelineModule(
-        layers=[LayerSpec(First, whole), LayerSpec(Second, whole)],
+        layers=[LayerSpec(Part, whole, first, end) for first, end in itertools.pairwise(places)],
         num_stages=2,
         loss_fn=token_loss,
         partition_method="uniform",

@@ -3,13 +3,17 @@
     bench/run pipeline [--schedules gpipe,1f1b] [--rounds 5] [--steps 30] [--rows 2] [--micro-batches 8]
                        [--no-deepspeed]
 
-All cut at the same block and use Gloo over loopback, one thread a rank. `--rows` is the size of a micro-batch.
+    --schedules   gpipe, 1f1b, interleaved, zb-v, dualpipe-v against torch's own; zb-h1, which torch has not, and zb-v
+                  against our 1f1b
+
+All cut at the same blocks and use Gloo over loopback, one thread a rank. `--rows` is the size of a micro-batch.
 DeepSpeed's schedule is 1F1B. `bound` is what two even stages could reach of one process: 2 m / (m + 1).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import socket
@@ -17,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import ours
@@ -26,30 +31,52 @@ from models import CASES, Gpt, token_loss
 
 HERE = Path(__file__).resolve().parent
 WARM_UP_STEPS = 5
-CUT = 4  # blocks of the first stage: the head weighs about as much as two blocks
+# The blocks that stages begin with, by chunks a stage: the head weighs about as much as three blocks. 6: the head.
+CUTS = {1: [4], 2: [2, 4, 6]}
 
 
-class First(torch.nn.Module):
-    def __init__(self, model: Gpt) -> None:
+@dataclass(frozen=True)
+class Row:
+    """A schedule, and what it is compared with."""
+
+    theirs: str = ""  # torch's name for it; empty: it has none
+    chunks: int = 1
+    is_v: bool = False  # the second chunks run backwards over the ranks
+    beside_1f1b: bool = False
+
+
+ROWS = {
+    "gpipe": Row("GPipe"),
+    "1f1b": Row("1F1B"),
+    "interleaved": Row("Interleaved1F1B", chunks=2),
+    "zb-h1": Row(beside_1f1b=True),
+    "zb-v": Row("ZBVZeroBubble", chunks=2, is_v=True, beside_1f1b=True),
+    "dualpipe-v": Row("DualPipeV", chunks=2, is_v=True),
+}
+
+
+class Part(torch.nn.Module):
+    """Blocks `first` to `end` of the model, with what comes before the first of all and after the last."""
+
+    def __init__(self, model: Gpt, first: int, end: int) -> None:
         super().__init__()
-        self.wte, self.wpe, self.blocks = model.wte, model.wpe, model.blocks[:CUT]
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
-class Second(torch.nn.Module):
-    def __init__(self, model: Gpt) -> None:
-        super().__init__()
-        self.blocks, self.ln_f, self.head = model.blocks[CUT:], model.ln_f, model.head
+        if first == 0:
+            self.wte, self.wpe = model.wte, model.wpe
+        self.blocks = model.blocks[first : min(end, len(model.blocks))]
+        if end > len(model.blocks):
+            self.ln_f, self.head = model.ln_f, model.head
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if hasattr(self, "wte"):
+            x = self.wte(x) + self.wpe(torch.arange(x.shape[1]))
         for block in self.blocks:
             x = block(x)
-        return self.head(self.ln_f(x))
+        return self.head(self.ln_f(x)) if hasattr(self, "head") else x
+
+
+def parts(model: Gpt, chunks: int) -> list[Part]:
+    places = [0, *CUTS[chunks], len(model.blocks) + 1]
+    return [Part(model, first, end) for first, end in itertools.pairwise(places)]
 
 
 def torch_rank(rank: int, schedule_name: str, folder: Path, options: argparse.Namespace) -> None:
@@ -64,10 +91,15 @@ def torch_rank(rank: int, schedule_name: str, folder: Path, options: argparse.Na
     )
     model = Gpt()
     model.load_state_dict(torch.load(folder / "weights.pt"))
-    module = First(model) if rank == 0 else Second(model)
-    stage = PipelineStage(module, rank, 2, torch.device("cpu"))
-    schedule = get_schedule_class(schedule_name)(stage, options.micro_batches, loss_fn=token_loss)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, fused=True)
+    row = ROWS[schedule_name]
+    modules = parts(model, row.chunks)
+    own = [rank] if row.chunks == 1 else [rank, 3 - rank if row.is_v else 2 + rank]
+    stages = [PipelineStage(modules[part], part, len(modules), torch.device("cpu")) for part in own]
+    schedule = get_schedule_class(row.theirs)(
+        stages if row.chunks > 1 else stages[0], options.micro_batches, loss_fn=token_loss
+    )
+    has_loss = len(modules) - 1 in own
+    optimizer = torch.optim.AdamW((p for part in own for p in modules[part].parameters()), lr=1e-3, fused=True)
     inputs, targets = torch.load(folder / "rows.pt")
     batch = options.rows * options.micro_batches
     seconds, all_losses = [], []
@@ -76,21 +108,19 @@ def torch_rank(rank: int, schedule_name: str, folder: Path, options: argparse.Na
         at = step * batch % len(inputs)
         optimizer.zero_grad(set_to_none=True)
         losses: list[torch.Tensor] = []
-        if rank == 0:
-            schedule.step(inputs[at : at + batch])
-        else:
-            schedule.step(target=targets[at : at + batch], losses=losses)
+        given = {"target": targets[at : at + batch], "losses": losses} if has_loss else {}
+        schedule.step(*[inputs[at : at + batch]] if rank == 0 else [], **given)
+        if has_loss:
             all_losses.append(torch.stack(losses).mean().item())
         optimizer.step()
         seconds.append(time.perf_counter() - begin)
-    if rank == 1:
+    if has_loss:
         print(json.dumps({"seconds": seconds, "losses": all_losses}))
     dist.destroy_process_group()
 
 
 def run_torch(schedule: str, folder: Path, options: argparse.Namespace, round_id: list[int]) -> dict[str, list[float]]:
     round_id[0] += 1
-    name = {"gpipe": "GPipe", "1f1b": "1F1B"}[schedule]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "BENCH_ROUND": str(round_id[0]), "GLOO_SOCKET_IFNAME": "lo"}
     base = [
         sys.executable,
@@ -104,14 +134,17 @@ def run_torch(schedule: str, folder: Path, options: argparse.Namespace, round_id
         "--micro-batches",
         str(options.micro_batches),
         "--schedules",
-        name,
+        schedule,
     ]
-    first = subprocess.Popen(
-        [*base, "--rank", "0"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    loss_rank = 0 if ROWS[schedule].is_v else 1
+    silent = subprocess.Popen(
+        [*base, "--rank", str(1 - loss_rank)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    second = subprocess.run([*base, "--rank", "1"], env=environment, check=True, capture_output=True)
-    first.wait(60)
-    return json.loads(second.stdout.splitlines()[-1])
+    done = subprocess.run(
+        [*base, "--rank", str(loss_rank)], env=environment, check=True, stdout=subprocess.PIPE, timeout=600
+    )
+    silent.wait(60)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def run_deepspeed(folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
@@ -141,7 +174,11 @@ def run_deepspeed(folder: Path, options: argparse.Namespace) -> dict[str, list[f
 
 
 def run_ours(schedule: str, folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
-    layout = ["--pp", 2, "--cut", f"blocks.{CUT}", "--micro-batches", options.micro_batches, "--schedule", schedule]
+    row = ROWS[schedule]
+    cut = ",".join(f"blocks.{place}" if place < len(Gpt().blocks) else "ln_f" for place in CUTS[row.chunks])
+    layout = ["--pp", 2, "--cut", cut, "--micro-batches", options.micro_batches, "--schedule", schedule]
+    if row.chunks > 1:
+        layout += ["--chunks", row.chunks]
     return ours.train(folder, options.rows * options.micro_batches, options.steps, *layout)
 
 
@@ -179,12 +216,16 @@ def main() -> None:
             folder = Path(name)
             prepare(folder, options)
             mine = run_ours(schedule, folder, options)["losses"]
-            check_losses(f"{schedule}, torch", mine, run_torch(schedule, folder, options, round_id)["losses"])
             contestants: dict[str, Contestant] = {
                 "trireme": lambda: run_ours(schedule, folder, options)["seconds"],  # noqa: B023
-                "torch": lambda: run_torch(schedule, folder, options, round_id)["seconds"],  # noqa: B023
                 "trireme again": lambda: run_ours(schedule, folder, options)["seconds"],  # noqa: B023
             }
+            if ROWS[schedule].theirs:
+                check_losses(f"{schedule}, torch", mine, run_torch(schedule, folder, options, round_id)["losses"])
+                contestants["torch"] = lambda: run_torch(schedule, folder, options, round_id)["seconds"]  # noqa: B023
+            if ROWS[schedule].beside_1f1b:
+                check_losses(f"{schedule}, 1f1b", mine, run_ours("1f1b", folder, options)["losses"])
+                contestants["1f1b"] = lambda: run_ours("1f1b", folder, options)["seconds"]  # noqa: B023
             if schedule == "1f1b" and not options.no_deepspeed:
                 check_losses("DeepSpeed", mine, run_deepspeed(folder, options)["losses"])
                 contestants["deepspeed"] = lambda: run_deepspeed(folder, options)["seconds"]  # noqa: B023

@@ -75,9 +75,8 @@ int32_t stage_of(const Schedule& schedule, int32_t rank) { return rank % schedul
 int32_t replica_of(const Schedule& schedule, int32_t rank) { return rank / schedule.num_stages; }
 
 int32_t virtual_stage_of(const Schedule& schedule, int32_t rank, int32_t chunk) {
-  const int32_t stage = stage_of(schedule, rank);
-  const bool is_reversed = schedule.placement == Placement::kV && chunk % 2 == 1;
-  return chunk * schedule.num_stages + (is_reversed ? schedule.num_stages - 1 - stage : stage);
+  return chunk * schedule.num_stages + place_within_chunk(schedule.placement, schedule.num_stages,
+                                                          chunk, stage_of(schedule, rank));
 }
 
 std::optional<ChunkPlace> place_of(const Schedule& schedule, int32_t rank, int32_t virtual_stage) {
@@ -85,10 +84,9 @@ std::optional<ChunkPlace> place_of(const Schedule& schedule, int32_t rank, int32
     return std::nullopt;
   }
   const int32_t chunk = virtual_stage / schedule.num_stages;
-  const bool is_reversed = schedule.placement == Placement::kV && chunk % 2 == 1;
-  const int32_t offset = virtual_stage % schedule.num_stages;
   return ChunkPlace{.rank = rank - stage_of(schedule, rank) +
-                            (is_reversed ? schedule.num_stages - 1 - offset : offset),
+                            place_within_chunk(schedule.placement, schedule.num_stages, chunk,
+                                               virtual_stage % schedule.num_stages),
                     .chunk = chunk};
 }
 

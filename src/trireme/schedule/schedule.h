@@ -57,6 +57,7 @@
 #include <vector>
 
 #include "trireme/base/result.h"
+#include "trireme/plan/placement.h"
 
 namespace trireme {
 
@@ -109,9 +110,6 @@ inline constexpr int32_t kNumActionKinds = 14;
 // What the tags of transfers have room for (exec/tags.h).
 inline constexpr int32_t kMaxMicroBatches = 1 << 14;
 inline constexpr int32_t kMaxChunks = 1 << 4;
-
-// Which virtual stage a chunk is: see above.
-enum class Placement : uint8_t { kLooped, kV };
 
 enum class ScalarExchange : int32_t { kLosses = 0, kSquaredNorms = 1 };
 

@@ -88,12 +88,19 @@ class TorchStageKernels : public StageKernels {
   }
 
   Status compute(const Action& action) override {
-    TRIREME_TRY(check_supported(action));
     switch (action.kind) {
       case ActionKind::kForward:
         return forward(action, Keep::kGraph);
+      case ActionKind::kForwardKeepingInput:
+        return forward(action, Keep::kInput);
+      case ActionKind::kRecompute:
+        return chunk(action).recompute(action.index);
       case ActionKind::kBackward:
         return backward(action, WeightGradients::kNow);
+      case ActionKind::kInputGradient:
+        return backward(action, WeightGradients::kLater);
+      case ActionKind::kWeightGradient:
+        return guard([&] { chunk(action).make_weight_gradients(action.index); });
       case ActionKind::kUpdate:
         return guard([&] { update(); });
       default:
@@ -102,7 +109,6 @@ class TorchStageKernels : public StageKernels {
   }
 
   Result<Message> message(const Action& action) override {
-    TRIREME_TRY(check_supported(action));
     return guard([&]() -> Result<Message> {
       switch (action.kind) {
         case ActionKind::kSendActivation:
@@ -170,14 +176,6 @@ class TorchStageKernels : public StageKernels {
   }
 
  private:
-  [[nodiscard]] static Status check_supported(const Action& action) {
-    using enum ActionKind;
-    const bool is_known = !is_compute(action.kind) || action.kind == kForward ||
-                          action.kind == kBackward || action.kind == kUpdate;
-    if (is_known && action.chunk == 0) return Status();
-    return Error{"no stage can run this yet; choose a schedule of F and B in one chunk a rank"};
-  }
-
   // --- set-up ----------------------------------------------------------------------------------
 
   // One replica keeps them as the forward pass leaves them.

@@ -1,5 +1,6 @@
 #include "trireme/worker/rank_loop.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -286,6 +287,9 @@ class RankLoop {
     StageKernels& kernels =
         inputs.is_training || eval_kernels_ == nullptr ? *kernels_ : *eval_kernels_;
     executor_->use(kernels);
+    inputs.splits_backward = std::ranges::any_of(
+        schedule->ranks[context_.rank],
+        [](const Action& action) { return action.kind == ActionKind::kInputGradient; });
     TRIREME_TRY(kernels.begin_step(std::move(inputs)));
     TRIREME_TRY(executor_->run_step(*schedule));
     return kernels.outcome();

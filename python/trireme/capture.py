@@ -391,8 +391,17 @@ def _refused_transforms(model: nn.Module) -> Iterator[None]:
 
         return refuse
 
+    def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        _, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        if dtype is not None and any(p.dtype != dtype for p in module.parameters() if p.is_floating_point()):
+            refusal(f"converts weights to {dtype}", "build the model with these weights in that dtype")()
+        return module
+
     derivative = refusal("takes a derivative", "write the derivative itself with plain operators")
     with (
+        mock.patch.object(nn.Module, "to", to),
+        # The check of a distribution's parameters decides by their values.
+        mock.patch.object(torch.distributions.Distribution, "_validate_args", False),
         mock.patch.object(torch.autograd, "_engine_run_backward", derivative),
         mock.patch.object(eager_transforms, "grad_increment_nesting", derivative),
         mock.patch.object(eager_transforms, "jvp_increment_nesting", derivative),

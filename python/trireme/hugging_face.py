@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+def _switch_experts(experts: Any, hidden_states: Any, selected_experts: Any, routing_weights: Any) -> Any:
+    """The experts of Switch Transformers without a loop over those that are hit: each one computes all tokens."""
+    shares = selected_experts[:, 0] * routing_weights
+    return sum(expert(hidden_states) * shares[:, i, None] for i, expert in enumerate(experts.values()))
+
+
 @contextlib.contextmanager
 def traced_by_rules_of_eager(model: nn.Module, inputs: Container[str]) -> Iterator[None]:
     """Exports a transformers model without key-value cache and, for a batch without padding, without a causal mask.
@@ -19,6 +25,7 @@ def traced_by_rules_of_eager(model: nn.Module, inputs: Container[str]) -> Iterat
     A traced model would get a materialised causal mask, because the library can then not see that nothing is padded
     and that positions count up. Here that is known, so its own rule for eager runs holds: no mask, and
     `scaled_dot_product_attention(is_causal=True)`. Encoders that cannot do without a mask get the one of an eager run.
+    Experts that are chosen by a loop over values all compute, and the unchosen ones have no share in the result.
     """
     configs = [getattr(m, "config", None) for m in model.modules()]
     changes: list[tuple[Any, str, Any]] = [(c, "use_cache", False) for c in configs if getattr(c, "use_cache", False)]
@@ -29,6 +36,9 @@ def traced_by_rules_of_eager(model: nn.Module, inputs: Container[str]) -> Iterat
     encoders = {type(m).__module__ for m in model.modules() if getattr(m, "is_decoder", None) is False}
     modelings = [m for n in encoders if hasattr(m := sys.modules.get(n), "is_torchdynamo_compiling")]
     changes += [(m, "is_torchdynamo_compiling", is_compiling) for m in modelings]
+    switch = sys.modules.get("transformers.models.switch_transformers.modeling_switch_transformers")
+    if hasattr(switch, "SwitchTransformersExperts"):
+        changes.append((switch.SwitchTransformersExperts, "forward", _switch_experts))
     with contextlib.ExitStack() as stack:
         is_padded = "attention_mask" in inputs or "position_ids" in inputs
         masking: Any = None if is_padded else sys.modules.get("transformers.masking_utils")

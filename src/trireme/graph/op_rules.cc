@@ -242,6 +242,8 @@ constexpr auto kRules = std::to_array<OpRule>({
     {"log1p", OpKind::kElementwise, kFresh, ten_an_output},
     {"sin", OpKind::kElementwise, kFresh, ten_an_output},
     {"cos", OpKind::kElementwise, kFresh, ten_an_output},
+    {"lgamma", OpKind::kElementwise, kFresh, ten_an_output},
+    {"digamma", OpKind::kElementwise, kFresh, ten_an_output},
     {"erf", OpKind::kElementwise, kFresh, ten_an_output},
     {"pow", OpKind::kElementwise, kFresh, ten_an_output},
     {"sqrt", OpKind::kElementwise, kFresh, ten_an_output},

@@ -27,7 +27,9 @@ RUNS = {
     "pipeline": ("Two stages, micro-batches of 2 rows", ["pipeline", "--steps", "25"]),
     "one-row": ("Two stages, micro-batches of 1 row", ["pipeline", "--steps", "25", "--rows", "1"]),
     "dropout": ("Dropout, forward and backward", ["dropout"]),
+    "input": ("Input and start-up", ["input"]),
 }
+FIGURES = "ratio", "a_a", "bound", "wait", "start_up"
 
 INTRODUCTION = """\
 # Results
@@ -97,7 +99,7 @@ def main() -> None:
         table, figures = run(words)
         page += ["", f"## {title}", "", f"`bench/run {' '.join(words)}`", "", "```", *table, "```", ""]
         page += ["| figure | value |", "|---|---|"]
-        page += [f"| {key} | {value} |" for key, value in figures.items() if key.startswith(("ratio", "a_a", "bound"))]
+        page += [f"| {key} | {value} |" for key, value in figures.items() if key.startswith(FIGURES)]
     PAGE.write_text("\n".join(page) + "\n")
     print(f"bench: wrote {PAGE}", file=sys.stderr)
 

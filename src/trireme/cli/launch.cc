@@ -8,11 +8,13 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/cli/open_files.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/result_text.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/exec/supervisor.h"
+#include "trireme/trace/timeline_files.h"
 
 namespace trireme {
 
@@ -23,6 +25,21 @@ std::string worker_beside_this_program() {
   const std::string self(path.data(), static_cast<size_t>(size));
   return self.substr(0, self.rfind('/') + 1) + "trireme-worker";
 }
+
+namespace {
+
+// Makes the timeline of a run that failed of what its ranks have left. A sentence about it.
+std::string save_last_steps(const std::string& path) {
+  Result<Timeline> timeline = join_part_files(path);
+  if (!timeline.ok()) return one_line(timeline.error().message);
+  if (const Status written = write_timeline(path, timeline.value()); !written.ok()) {
+    return one_line(written.error().message);
+  }
+  remove_part_files(path);
+  return fmt::format("what each rank did last is in {}; see trireme report", path);
+}
+
+}  // namespace
 
 Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::string>& arguments,
                              const std::string& worker_path) {
@@ -51,7 +68,11 @@ Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::s
   options.on_published = [&](const PublishedLine& line) {
     if (line.rank == 0) result += result_text(request, line.text);
   };
+  if (!request.timeline.empty()) remove_part_files(request.timeline);
   TRIREME_TRY(int status, supervise(std::move(options)));
+  if (status != 0 && !request.timeline.empty()) {
+    fmt::print(stderr, "trireme: {}\n", save_last_steps(request.timeline));
+  }
   if (status != 0) return LaunchOutcome{.exit_code = status, .result = ""};
   return LaunchOutcome{.exit_code = 0, .result = std::move(result)};
 }

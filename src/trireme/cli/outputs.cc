@@ -148,12 +148,14 @@ Status check_outputs(const RunRequest& request) {
     for (const std::string& file : initial.value().files()) checkpoint.push_back({"--init", file});
   }
   const std::vector<NamedFile> texts = {{"--metrics", request.metrics},
-                                        {"--grad-norms", request.grad_norms}};
+                                        {"--grad-norms", request.grad_norms},
+                                        {"--timeline", request.timeline}};
   TRIREME_TRY(check_distinct(texts, checkpoint));
   // Weights may take the place of those that were read, but not that of a part of them.
   if (checkpoint.size() > 1) TRIREME_TRY(check_distinct({{"--save", request.save}}, checkpoint));
-  TRIREME_TRY(check_distinct({texts[0], texts[1], {"--save", request.save}}, inputs));
+  TRIREME_TRY(check_distinct({texts[0], texts[1], texts[2], {"--save", request.save}}, inputs));
   TRIREME_TRY(check_writable("--save", request.save, WriteKind::kReplaced));
+  TRIREME_TRY(check_writable("--timeline", request.timeline, WriteKind::kReplaced));
   TRIREME_TRY(check_writable("--metrics", request.metrics, WriteKind::kInPlace));
   std::error_code ignored;
   if (std::filesystem::is_regular_file(request.metrics, ignored)) {

@@ -56,6 +56,8 @@ struct RunRequest {
   std::optional<int64_t> save_every;
   std::string metrics;
   std::string grad_norms;
+  std::string timeline;
+  int64_t timeline_steps = 20;
   std::string eval_data;
   std::string eval_model;
   std::optional<int64_t> eval_every;

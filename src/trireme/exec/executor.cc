@@ -77,15 +77,22 @@ Status Executor::naming(const Schedule& schedule, const Action& action, Status s
 }
 
 Status Executor::run_action(const Schedule& schedule, const Action& action) {
-  if (is_compute(action.kind)) return kernels_->compute(action);
+  if (is_compute(action.kind)) return run_compute(action);
   if (is_send(action.kind)) return run_send(schedule, action);
   if (is_receive(action.kind)) return run_receive(action);
   return run_collective(action);
 }
 
+Status Executor::run_compute(const Action& action) {
+  const int64_t place = begin_event(event_class_of(action.kind), action);
+  TRIREME_TRY(kernels_->compute(action));
+  end_event(place);
+  return Status();
+}
+
 Status Executor::run_send(const Schedule& schedule, const Action& action) {
   const Counterpart other = other_side(schedule, rank_, action);
-  TRIREME_TRY(Transfer transfer, ask_for_message(action));
+  TRIREME_TRY(Transfer transfer, ask_for_message(action, other.rank));
   sends_.push_back(std::move(transfer));
   Transfer& send = sends_.back();
   for (size_t part = 0; part < send.message.parts.size(); ++part) {
@@ -125,7 +132,7 @@ Status Executor::post_receives(const Schedule& schedule, size_t count) {
 
 Status Executor::post_receive(const Schedule& schedule, const Action& action) {
   const int32_t sender = other_side(schedule, rank_, action).rank;
-  TRIREME_TRY(Transfer transfer, ask_for_message(action));
+  TRIREME_TRY(Transfer transfer, ask_for_message(action, sender));
   receives_.push_back(std::move(transfer));
   Transfer& receive = receives_.back();
   for (size_t part = 0; part < receive.message.parts.size(); ++part) {
@@ -151,23 +158,39 @@ Status Executor::run_collective(const Action& action) {
   return kernels_->complete(action);
 }
 
-Result<Executor::Transfer> Executor::ask_for_message(const Action& action) {
+Result<Executor::Transfer> Executor::ask_for_message(const Action& action, int32_t peer) {
   TRIREME_TRY(Message message, kernels_->message(action));
   if (message.parts.size() > static_cast<size_t>(kMaxParts)) {
     return Error{fmt::format("the message has {} tensors, the executor moves at most {}",
                              message.parts.size(), kMaxParts)};
   }
-  return Transfer{.action = action, .message = std::move(message), .tickets = {}};
+  int64_t bytes = 0;
+  for (const std::span<std::byte> part : message.parts) bytes += static_cast<int64_t>(part.size());
+  const int64_t place = begin_event(event_class_of(action.kind), action, peer, bytes);
+  return Transfer{
+      .action = action, .message = std::move(message), .tickets = {}, .peer = peer, .place = place};
 }
 
 Status Executor::wait_for(Transfer& transfer) {
+  const int64_t place = begin_event(EventClass::kWait, transfer.action, transfer.peer);
   // A ticket is waited for once, also when one after it fails.
   while (!transfer.tickets.empty()) {
     const Ticket ticket = transfer.tickets.front();
     transfer.tickets.erase(transfer.tickets.begin());
     TRIREME_TRY(transport_.wait(ticket));
   }
+  end_event(place);
+  end_event(transfer.place);
   return Status();
+}
+
+int64_t Executor::begin_event(EventClass event_class, const Action& action, int32_t peer,
+                              int64_t bytes) {
+  return recorder_ == nullptr ? -1 : recorder_->begin(event_class, action, peer, bytes);
+}
+
+void Executor::end_event(int64_t place) {
+  if (recorder_ != nullptr) recorder_->end(place);
 }
 
 CommunicatorId Executor::communicator(const Action& action) const {

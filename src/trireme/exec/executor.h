@@ -24,6 +24,7 @@
 #include "trireme/exec/kernels.h"
 #include "trireme/exec/transport.h"
 #include "trireme/schedule/schedule.h"
+#include "trireme/trace/recorder.h"
 
 namespace trireme {
 
@@ -44,6 +45,9 @@ class Executor {
   // The steps to come compute with these. REQUIRES: between two steps.
   void use(Kernels& kernels) { kernels_ = &kernels; }
 
+  // The steps to come are recorded there; nullptr: nowhere. REQUIRES: between two steps.
+  void record(Recorder* recorder) { recorder_ = recorder; }
+
   // REQUIRES: joined; verified, of the same shape (stages, replicas, tied groups) as the one
   // joined. On an error the step is lost: other ranks may wait for this one, so the caller ends the
   // run.
@@ -59,6 +63,8 @@ class Executor {
     Action action;
     Message message;
     std::vector<Ticket> tickets;  // by part
+    int32_t peer = -1;            // of a transfer
+    int64_t place = -1;           // of its event (recorder.h)
   };
 
   Result<CommunicatorId> join_one(const std::string& name, std::vector<int32_t> members);
@@ -66,20 +72,26 @@ class Executor {
   Status run_send(const Schedule& schedule, const Action& action);
   Status run_receive(const Action& action);
   Status run_collective(const Action& action);
+  Status run_compute(const Action& action);
   Status collect_oldest_send(const Schedule& schedule);
   // Posts the receives of this rank's list until `count` are posted and not yet waited for.
   Status post_receives(const Schedule& schedule, size_t count);
   Status post_receive(const Schedule& schedule, const Action& action);
   // Puts the action before the message of an error.
   Status naming(const Schedule& schedule, const Action& action, Status status);
-  Result<Transfer> ask_for_message(const Action& action);
+  Result<Transfer> ask_for_message(const Action& action, int32_t peer = -1);
   Status wait_for(Transfer& transfer);
+  // Around what lasts, and without effect where nothing is recorded.
+  int64_t begin_event(EventClass event_class, const Action& action, int32_t peer = -1,
+                      int64_t bytes = 0);
+  void end_event(int64_t place);
   [[nodiscard]] CommunicatorId communicator(const Action& action) const;
   void set_current(std::string text);
 
   int32_t rank_;
   Kernels* kernels_;
   Transport& transport_;
+  Recorder* recorder_ = nullptr;
   CommunicatorId world_;
   CommunicatorId replicas_;
   std::vector<CommunicatorId> tied_;  // by tied group; invalid where this rank is no member

@@ -32,8 +32,8 @@
 //           | "hosts=" NAME { "," NAME }       with
 //           | "host-of-rank=" N { "," N }      one number a rank; both absent: one host
 //           | "peak-bytes=" N { "," N }        one number a rank; absent: not known
-//           | "dropped=" N                     events that are missing, 0 when absent
-//           | "event-cost=" N                  nanoseconds that recording an event takes
+//           | "dropped=" N                     events of earlier steps that are left out; 0 when
+//           absent | "event-cost=" N                  nanoseconds that recording an event takes
 //   event   = "rank" N [ "wait" | "input" ] ACTION BEGIN END { attribute }
 //   attribute = "step=" N | "peer=" N | "bytes=" N      0, none and 0 when absent
 //
@@ -101,8 +101,8 @@ struct Timeline {
   std::vector<std::string> hosts = {};  // their names; empty: one host
   std::vector<int32_t> host_of_rank = {};  // indices of hosts
   std::vector<int64_t> peak_bytes = {};    // by rank; empty: not known
-  int64_t dropped_events = 0;
-  SimTime event_cost = 0;  // that the recording of one event took, measured
+  int64_t dropped_events = 0;              // of the steps before those that it has
+  SimTime event_cost = 0;                  // that the recording of one event took, measured
   std::vector<TimelineEvent> events = {};
   bool operator==(const Timeline&) const = default;
 

@@ -16,6 +16,7 @@
 #include "trireme/worker/checkpoint.h"
 #include "trireme/worker/eval_weights.h"
 #include "trireme/worker/metrics.h"
+#include "trireme/worker/rank_recording.h"
 
 namespace trireme {
 namespace {
@@ -31,6 +32,12 @@ class RankLoop {
     TRIREME_TRY(start());
     Status status = setup_.request.is_training ? train() : evaluate_only();
     if (!status.ok()) return status;
+    if (recorder_ != nullptr && fault_.empty()) {
+      enter("writing the timeline");
+      TRIREME_TRY(const std::string fault,
+                  gather_timeline(setup_, context_.rank, *recorder_, *context_.transport));
+      if (!fault.empty()) context_.warn(fault);
+    }
     if (is_reporter()) publish(result_);
     if (context_.watch) context_.watch(nullptr);
     enter("its end");
@@ -72,6 +79,9 @@ class RankLoop {
     const std::vector<int32_t> full(setup_.plan.dp, setup_.plan.micro_batches);
     TRIREME_TRY(const Schedule* schedule, schedule_of(true, full, NormExchange::kNone));
     TRIREME_TRY(executor_->join(*schedule));
+    if (request.is_training) {
+      TRIREME_TRY(recorder_, start_recording(setup_, context_.rank, *schedule));
+    }
     if (is_reporter()) {
       TRIREME_TRY(metrics_, MetricsFile::create(request.metrics));
     }
@@ -286,11 +296,16 @@ class RankLoop {
                 schedule_of(inputs.is_training, inputs.shares.num_micro_batches, norms));
     StageKernels& kernels =
         inputs.is_training || eval_kernels_ == nullptr ? *kernels_ : *eval_kernels_;
+    Recorder* recorder = inputs.is_training ? recorder_.get() : nullptr;
     executor_->use(kernels);
     inputs.splits_backward = std::ranges::any_of(
         schedule->ranks[context_.rank],
         [](const Action& action) { return action.kind == ActionKind::kInputGradient; });
+    executor_->record(recorder);
+    if (recorder != nullptr) recorder->set_step(static_cast<int32_t>(inputs.step + 1));
+    const int64_t place = recorder == nullptr ? -1 : recorder->begin(EventClass::kInput, Action{});
     TRIREME_TRY(kernels.begin_step(std::move(inputs)));
+    if (recorder != nullptr) recorder->end(place);
     TRIREME_TRY(executor_->run_step(*schedule));
     return kernels.outcome();
   }
@@ -333,6 +348,7 @@ class RankLoop {
   std::unique_ptr<StageKernels> kernels_;
   std::unique_ptr<StageKernels> eval_kernels_;  // of --eval-model
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Recorder> recorder_;  // null: no timeline
   MetricsFile metrics_;
   int64_t saved_step_ = 0;  // the last one whose weights were saved
   bool has_evaluated_ = false;

@@ -16,6 +16,7 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kMaxSeconds = 1'000'000;
+constexpr int64_t kMaxTimelineSteps = 10'000;
 
 void add_data_options(CLI::App& app, RunRequest& run) {
   app.add_option("--data", run.data,
@@ -122,6 +123,15 @@ void add_train_options(CLI::App& app, RunRequest& run) {
          "write the L2 norm of each parameter's gradient of the last step to this JSON file")
       ->check(not_empty())
       ->group("Run");
+  app.add_option("--timeline", run.timeline,
+                 "write what each rank did and when in the last steps to this file, for `trireme "
+                 "report`; a run that is killed leaves it, too")
+      ->check(not_empty())
+      ->group("Run");
+  app.add_option("--timeline-steps", run.timeline_steps, "how many last steps")
+      ->capture_default_str()
+      ->transform(whole_number(1, kMaxTimelineSteps))
+      ->group("Run");
   app.add_option("--eval-data", run.eval_data, "evaluate on this data, given like --data")
       ->check(not_empty())
       ->group("Evaluation");
@@ -162,6 +172,9 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
   }
   if (run.is_training && !run.steps.has_value() && !run.epochs.has_value()) {
     return "train needs --steps or --epochs";
+  }
+  if (run.is_training && run.timeline.empty() && app.count("--timeline-steps") > 0) {
+    return "--timeline-steps needs --timeline";
   }
   if (run.save_every.has_value() && run.save.empty()) return "--save-every needs --save";
   if (run.eval_data.empty() &&

@@ -121,9 +121,9 @@ PLANTED = [
     ("docs/a.md", f"{MARK} write this\n", f"1: a {MARK} names its issue, as {MARK}(#12)"),
     ("scripts/a", "cd /ho" + "me/somebody/trireme\n", "1: the path of one machine"),
     (
-        "python/trireme/a.py",
+        "python/trireme/plot.py",
         "import torch\n",
-        "1: torch is imported at module level in capture.py, coupling.py, empty.py, own_backward.py and storage.py only",
+        "1: torch is imported at module level, but `import trireme` is without it",
     ),
 ]
 
@@ -143,8 +143,8 @@ def test_a_long_file_is_a_warning(tree):
 
 def test_the_python_package_stays_small(tree):
     for name in ("a", "b", "c", "d"):
-        (tree / f"python/trireme/{name}.py").write_text("a = 1\n" * 376)
-    message = "python/trireme:1505: 1505 lines in all, at most 1500"
+        (tree / f"python/trireme/{name}.py").write_text("a = 1\n" * 401)
+    message = "python/trireme:1605: 1605 lines in all, at most 1600"
     assert lint(tree) == (1, [message, "lint: 1 errors, 0 warnings"])
 
 

@@ -105,6 +105,18 @@ class Autocast(nn.Module):
             return self.inner(x)
 
 
+class Cast(Classifier):
+    """Computes in half precision by its own conversions, whose dtypes the archive asserts."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x):
+        hidden = self.layers[:2](x).to(self.dtype)
+        return self.layers[2]((hidden * 2).to(torch.float32))
+
+
 def slightly_balanced(output, target):
     """Samples meet in less of the loss than half precision rounds."""
     return F.cross_entropy(output, target) + 0.05 * output.float().softmax(1).mean(0).square().sum()
@@ -115,14 +127,15 @@ HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @pytest.mark.parametrize("dtype", HALF.values(), ids=HALF)
 @pytest.mark.parametrize("is_mean", [True, False])
-@pytest.mark.parametrize("is_autocast", [False, True])
-def test_half_precision_hides_nothing(tmp_path, dtype, is_mean, is_autocast):
+@pytest.mark.parametrize("kind", [Classifier, Autocast, Cast])
+def test_half_precision_hides_nothing(tmp_path, dtype, is_mean, kind):
     torch.manual_seed(3)
-    model = Autocast(dtype) if is_autocast else Classifier(nn.Sequential(nn.LayerNorm(5), nn.Dropout(0.5))).to(dtype)
+    is_whole = kind is Classifier
+    model = Classifier(nn.Sequential(nn.LayerNorm(5), nn.Dropout(0.5))).to(dtype) if is_whole else kind(dtype)
     x, target = rows(8)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        batch = x if is_autocast else x.to(dtype), target
+        batch = x.to(dtype) if is_whole else x, target
         trireme.export(model, batch, tmp_path / "a.pt2", loss=F.cross_entropy if is_mean else slightly_balanced)
     assert ["not a mean over samples" in str(w.message) for w in caught] == ([] if is_mean else [True])
 

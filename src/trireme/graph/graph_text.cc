@@ -8,6 +8,7 @@
 #include "trireme/base/json_text.h"
 #include "trireme/base/one_line.h"
 #include "trireme/graph/graph.h"
+#include "trireme/graph/line_cursor.h"
 
 namespace trireme {
 namespace {
@@ -101,80 +102,10 @@ std::string region_to_text(const Region& region, size_t index) {
 
 // --- reading -----------------------------------------------------------------------------------
 
-// Reads one line from left to right.
-class Cursor {
- public:
-  explicit Cursor(std::string_view line) : rest_(line) {}
-
-  void skip_spaces() {
-    while (!rest_.empty() && rest_[0] == ' ') rest_.remove_prefix(1);
-  }
-  bool take(std::string_view token) {
-    skip_spaces();
-    if (rest_.substr(0, token.size()) != token) return false;
-    rest_.remove_prefix(token.size());
-    return true;
-  }
-  Status expect(std::string_view token) {
-    if (take(token)) return Status();
-    return Error{fmt::format("'{}' expected at '{}'", token, one_line(rest_, 24))};
-  }
-  // In quotes, or up to the next space.
-  Result<std::string> take_word() {
-    if (is_at('"')) return take_quoted();
-    std::string word(rest_.substr(0, rest_.find(' ')));
-    rest_.remove_prefix(word.size());
-    return word;
-  }
-  // Up to one of `stops`, parentheses nested inside are skipped.
-  std::string_view take_until(std::string_view stops) {
-    skip_spaces();
-    size_t length = 0;
-    int depth = 0;
-    while (length < rest_.size()) {
-      const char c = rest_[length];
-      if (depth == 0 && stops.find(c) != std::string_view::npos) break;
-      if (c == '(') ++depth;
-      if (c == ')') --depth;
-      ++length;
-    }
-    const std::string_view token = rest_.substr(0, length);
-    rest_.remove_prefix(length);
-    return token;
-  }
-  Result<std::string> take_quoted() {
-    TRIREME_TRY(expect("\""));
-    std::string text;
-    while (!rest_.empty() && rest_[0] != '"') {
-      if (rest_[0] == '\\' && rest_.size() > 1) {
-        text += rest_[1] == 'n' ? '\n' : rest_[1];
-        rest_.remove_prefix(2);
-      } else {
-        text += rest_[0];
-        rest_.remove_prefix(1);
-      }
-    }
-    TRIREME_TRY(expect("\""));
-    return text;
-  }
-  [[nodiscard]] bool is_at(char c) {
-    skip_spaces();
-    return !rest_.empty() && rest_[0] == c;
-  }
-  [[nodiscard]] bool is_done() {
-    skip_spaces();
-    return rest_.empty();
-  }
-  [[nodiscard]] std::string_view rest() const { return rest_; }
-
- private:
-  std::string_view rest_;
-};
-
 class GraphParser {
  public:
   Status parse_line(std::string_view line) {
-    Cursor cursor(line);
+    LineCursor cursor(line);
     for (size_t kind = 0; kind < std::size(kInputKinds); ++kind) {
       if (cursor.take(std::string(kInputKinds[kind]) + " ")) {
         return parse_input(cursor, static_cast<GraphInput::Kind>(kind));
@@ -193,7 +124,7 @@ class GraphParser {
   Graph take_graph() { return std::move(graph_); }
 
  private:
-  Result<TensorType> parse_type(Cursor& cursor) {
+  Result<TensorType> parse_type(LineCursor& cursor) {
     TensorType type;
     const std::string_view name = cursor.take_until("[ ");
     const std::optional<DType> dtype = dtype_from_name(name);
@@ -209,7 +140,8 @@ class GraphParser {
     return type;
   }
 
-  static Result<std::vector<SymExpr>> parse_expressions(Cursor& cursor, std::string_view stops) {
+  static Result<std::vector<SymExpr>> parse_expressions(LineCursor& cursor,
+                                                        std::string_view stops) {
     std::vector<SymExpr> list;
     for (const char stop : stops) {
       if (cursor.is_at(stop)) return list;
@@ -221,7 +153,7 @@ class GraphParser {
     return list;
   }
 
-  Result<ValueId> parse_reference(Cursor& cursor) {
+  Result<ValueId> parse_reference(LineCursor& cursor) {
     TRIREME_TRY(cursor.expect("%"));
     const std::string name(cursor.take_until(" ,)}]="));
     const auto found = ids_.find(name);
@@ -229,7 +161,7 @@ class GraphParser {
     return found->second;
   }
 
-  Result<ValueId> parse_definition(Cursor& cursor) {
+  Result<ValueId> parse_definition(LineCursor& cursor) {
     TRIREME_TRY(cursor.expect("%"));
     std::string name(cursor.take_until(" ,)}]="));
     const ValueId id(static_cast<int64_t>(graph_.values.size()));
@@ -240,7 +172,7 @@ class GraphParser {
     return id;
   }
 
-  Status parse_input(Cursor& cursor, GraphInput::Kind kind) {
+  Status parse_input(LineCursor& cursor, GraphInput::Kind kind) {
     GraphInput input{.kind = kind, .value = {}, .names = {}};
     TRIREME_TRY(input.value, parse_definition(cursor));
     while (cursor.is_at('"')) {
@@ -257,7 +189,7 @@ class GraphParser {
     return Status();
   }
 
-  Status parse_region(Cursor& cursor) {
+  Status parse_region(LineCursor& cursor) {
     TRIREME_TRY(SymExpr index, parse_sym_expr(cursor.take_until(" ")));
     if (index != SymExpr(static_cast<int64_t>(graph_.regions.size()))) {
       return Error{fmt::format("region {} expected", graph_.regions.size())};
@@ -280,7 +212,7 @@ class GraphParser {
     return Status();
   }
 
-  Status parse_hint(Cursor& cursor) {
+  Status parse_hint(LineCursor& cursor) {
     const std::string symbol(cursor.take_until(" ="));
     TRIREME_TRY(cursor.expect("="));
     TRIREME_TRY(SymExpr value, parse_sym_expr(cursor.take_until(" ")));
@@ -288,7 +220,7 @@ class GraphParser {
     return Status();
   }
 
-  Status parse_bounds(Cursor& cursor) {
+  Status parse_bounds(LineCursor& cursor) {
     const std::string symbol(cursor.take_until(" ="));
     TRIREME_TRY(cursor.expect("="));
     TRIREME_TRY(SymExpr least, parse_sym_expr(cursor.take_until(" .")));
@@ -302,7 +234,7 @@ class GraphParser {
     return Status();
   }
 
-  Status parse_return(Cursor& cursor) {
+  Status parse_return(LineCursor& cursor) {
     TRIREME_TRY(graph_.loss, parse_reference(cursor));
     if (!cursor.take(",")) return Status();
     if (cursor.is_at('%')) {
@@ -315,7 +247,7 @@ class GraphParser {
     return Status();
   }
 
-  Status parse_outputs(Cursor& cursor, Node& node) {
+  Status parse_outputs(LineCursor& cursor, Node& node) {
     while (!cursor.take("=")) {
       if (!node.outputs.empty()) TRIREME_TRY(cursor.expect(","));
       NodeOutput output;
@@ -337,7 +269,7 @@ class GraphParser {
     return Status();
   }
 
-  Result<Argument> parse_argument(Cursor& cursor) {
+  Result<Argument> parse_argument(LineCursor& cursor) {
     if (cursor.is_at('%')) {
       TRIREME_TRY(ValueId id, parse_reference(cursor));
       return Argument(id);
@@ -379,7 +311,7 @@ class GraphParser {
     return Argument(std::move(expression));
   }
 
-  Result<Argument> parse_tensor_list(Cursor& cursor) {
+  Result<Argument> parse_tensor_list(LineCursor& cursor) {
     std::vector<std::optional<ValueId>> list;
     while (!cursor.take("}")) {
       if (!list.empty()) TRIREME_TRY(cursor.expect(","));
@@ -393,7 +325,7 @@ class GraphParser {
     return Argument(std::move(list));
   }
 
-  Status parse_node(Cursor& cursor) {
+  Status parse_node(LineCursor& cursor) {
     Node node;
     // Outputs are defined before the arguments are read, so a node that reads itself would pass
     // here; verify_graph refuses it.

@@ -16,8 +16,8 @@ README = (command.REPOSITORY / "README.md").read_text()
 
 
 def block(language):
-    (text,) = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    return text
+    """All blocks of the language, one after the other."""
+    return "".join(re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL))
 
 
 def test_every_link_leads_to_a_file():
@@ -51,3 +51,5 @@ def test_the_example_trains(tmp_path):
     assert len(losses) == 300
     assert losses[-1] < 0.5 * losses[0]
     assert "loss +---" in result.stdout
+    assert "bubble rate" in result.stdout
+    assert (tmp_path / "spiral.html").read_text().startswith("<!DOCTYPE html>")

@@ -27,6 +27,7 @@ struct Command {
 // Each in the file of its name; `eval` is with `train`.
 RequestMaker add_inspect(CLI::App& app);
 RequestMaker add_plan(CLI::App& app);
+RequestMaker add_report(CLI::App& app);
 RequestMaker add_train(CLI::App& app);
 RequestMaker add_eval(CLI::App& app);
 

@@ -29,6 +29,14 @@ constexpr Command kCommands[] = {
      .summary = "what would go where: the dry run of train",
      .footer = "Example:\n  trireme plan gpt.pt2 --pp 2 --dp 2 --micro-batches 4 -o plan.yaml",
      .add = add_plan},
+    {.name = "report",
+     .summary = "where the time of a run went, and whether it was predicted",
+     .footer = "Examples:\n"
+               "  trireme train gpt.pt2 --data bytes:texts --batch 32 --steps 200 --pp 2 "
+               "--timeline run.timeline\n"
+               "  trireme report run.timeline -o run.html\n"
+               "  trireme report run.timeline --json | jq .bubble_rate",
+     .add = add_report},
     {.name = "train", .summary = "train a model", .footer = nullptr, .add = add_train},
     {.name = "eval",
      .summary = "the mean loss of a model on data",

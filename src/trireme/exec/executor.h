@@ -28,7 +28,6 @@
 
 namespace trireme {
 
-inline constexpr size_t kMaxSendsInFlight = 16;  // actions, not parts
 inline constexpr std::string_view kBetweenSteps = "between steps";
 
 // Destroy it after the transport has stopped using its buffers: after a step that failed it holds

@@ -110,6 +110,8 @@ inline constexpr int32_t kNumActionKinds = 14;
 // What the tags of transfers have room for (exec/tags.h).
 inline constexpr int32_t kMaxMicroBatches = 1 << 14;
 inline constexpr int32_t kMaxChunks = 1 << 4;
+// A rank waits for its oldest send when it has posted more than this.
+inline constexpr size_t kMaxSendsInFlight = 16;
 
 enum class ScalarExchange : int32_t { kLosses = 0, kSquaredNorms = 1 };
 

@@ -1,0 +1,62 @@
+// StepCosts: what the actions of one training step cost, as plain numbers: the simulator's view of
+// a model on its devices. Times are of one micro-batch of the full size, bytes as well.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/base/sim_time.h"
+
+namespace trireme {
+
+// Of a time in nanoseconds and of a number of bytes: sums over a step's actions do not overflow.
+inline constexpr int64_t kMaxStepCost = int64_t{1} << 42;
+
+// Of one chunk of a stage.
+struct ChunkCosts {
+  SimTime forward = 0;
+  SimTime backward = 0;  // the whole of it
+  SimTime input_gradient = 0;
+  SimTime weight_gradient = 0;
+  SimTime recompute = 0;
+  int64_t activation_bytes = 0;  // sent to the next virtual stage
+  int64_t gradient_bytes = 0;    // sent to the one before
+  int64_t kept_bytes = 0;        // from F or R to B or I, what was received included
+  int64_t kept_input_bytes = 0;  // from Fc to R, the same
+  int64_t deferred_bytes = 0;    // from I to W
+  int64_t transient_bytes = 0;   // while any of its passes runs, beyond all of these
+  bool operator==(const ChunkCosts&) const = default;
+};
+
+struct StageCosts {
+  std::vector<ChunkCosts> chunks;
+  SimTime update = 0;
+  std::vector<int64_t> bucket_bytes;  // of gradient buckets, as Schedule::num_buckets counts them
+  int64_t static_bytes = 0;           // weights, gradients, optimizer state
+  bool operator==(const StageCosts&) const = default;
+};
+
+struct StepCosts {
+  std::vector<StageCosts> stages;
+  std::vector<int64_t> tied_bytes;  // by tied group
+  int64_t scalar_bytes = 0;         // of an exchange of scalars
+  bool operator==(const StepCosts&) const = default;
+};
+
+// YAML, inverses of each other for numbers from 0 to kMaxStepCost; what is absent is 0.
+//
+//   format: trireme-step-costs-1
+//   stages:
+//     - chunks: [{forward_ns: 2000, backward_ns: 4000, activation_bytes: 4096, kept_bytes: 65536}]
+//       update_ns: 500
+//       bucket_bytes: [262144]
+//       static_bytes: 1048576
+//   tied_bytes: []
+//   scalar_bytes: 16
+[[nodiscard]] std::string to_text(const StepCosts& costs);
+[[nodiscard]] Result<StepCosts> parse_step_costs(std::string_view text);
+
+}  // namespace trireme

@@ -1,0 +1,52 @@
+#include "trireme/cost/step_costs.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme {
+namespace {
+
+TEST(StepCosts, ItsTextReadsBack) {
+  StepCosts costs;
+  costs.stages.resize(2);
+  int64_t next = 1;
+  for (StageCosts& stage : costs.stages) {
+    stage.chunks = {{.forward = next++,
+                     .backward = next++,
+                     .input_gradient = next++,
+                     .weight_gradient = next++,
+                     .recompute = next++,
+                     .activation_bytes = next++,
+                     .gradient_bytes = next++,
+                     .kept_bytes = next++,
+                     .kept_input_bytes = next++,
+                     .deferred_bytes = next++,
+                     .transient_bytes = next++}};
+    stage.update = next++;
+    stage.bucket_bytes = {next++, next++};
+    stage.static_bytes = next++;
+  }
+  costs.tied_bytes = {next++};
+  costs.scalar_bytes = next++;
+  const Result<StepCosts> back = parse_step_costs(to_text(costs));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back.value(), costs);
+}
+
+TEST(StepCosts, WhatIsWrongIsNamed) {
+  const auto refusal = [](const char* text) {
+    const Result<StepCosts> costs = parse_step_costs(text);
+    return costs.ok() ? std::string("accepted") : costs.error().message;
+  };
+  EXPECT_EQ(refusal("a: 1"),
+            "it is no list of step costs (format: trireme-step-costs-1 is missing)");
+  EXPECT_EQ(refusal("format: trireme-step-costs-1"), "it needs 'stages', a list of 1 to 16384");
+  EXPECT_EQ(refusal("format: trireme-step-costs-1\nstages: [{update_ns: 3}]"),
+            "line 2: a stage needs 'chunks', a list of their costs");
+  EXPECT_EQ(refusal("format: trireme-step-costs-1\nstages:\n- chunks:\n  - forward_ns: -3"),
+            "line 4: forward_ns is -3, not 0 to 4398046511104");
+  EXPECT_EQ(refusal("format: trireme-step-costs-1\nstages:\n- chunks:\n  - forward_ns: x"),
+            "line 4: the value is not a whole number");
+}
+
+}  // namespace
+}  // namespace trireme

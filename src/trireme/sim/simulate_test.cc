@@ -1,0 +1,205 @@
+#include "trireme/sim/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "trireme/schedule/builders.h"
+#include "trireme/sim/collective_phases.h"
+
+namespace trireme {
+namespace {
+
+constexpr SimTime kSecond = 1'000'000'000;
+
+// Hosts of one device each behind one switch.
+Cluster star(int32_t hosts, const LinkSpeed& speed) {
+  return {.name = "star",
+          .device_kinds = {{.name = "d", .flops = {{"float32", 1e12}}, .bandwidth = 1e12}},
+          .host_kinds = {{.name = "h", .device = "d", .devices = 1, .link = {1e15, 0}}},
+          .hosts = {{.name = "n", .kind = "h", .count = hosts}},
+          .network = {.topology = "fat-tree", .speed = speed, .hosts_per_switch = 1 << 10}};
+}
+
+StepCosts costs_of(int32_t stages, int64_t bytes) {
+  StepCosts costs;
+  costs.stages.assign(stages, {.chunks = {{.forward = kSecond,
+                                           .backward = 2 * kSecond,
+                                           .activation_bytes = bytes,
+                                           .gradient_bytes = bytes,
+                                           .kept_bytes = 1000}},
+                               .update = 0,
+                               .bucket_bytes = {0},
+                               .static_bytes = 50});
+  return costs;
+}
+
+Schedule schedule_of(const char* name, int32_t stages, std::vector<int32_t> micro_batches,
+                     std::vector<int32_t> buckets = {}) {
+  Result<Schedule> schedule = build_schedule(name, {.num_stages = stages,
+                                                    .num_micro_batches = std::move(micro_batches),
+                                                    .num_buckets = std::move(buckets)});
+  EXPECT_TRUE(schedule.ok());
+  return std::move(schedule).value();
+}
+
+Simulation run(const Schedule& schedule, const StepCosts& costs, const Cluster& cluster,
+               const SimOptions& options = {}) {
+  Result<Simulation> simulation = simulate(schedule, costs, cluster, options);
+  EXPECT_TRUE(simulation.ok()) << (simulation.ok() ? "" : simulation.error().message);
+  const Status verified = verify_timeline(simulation.value().timeline);
+  EXPECT_TRUE(verified.ok()) << (verified.ok() ? "" : verified.error().message);
+  return std::move(simulation).value();
+}
+
+// (m + S - 1) (F + B), Huang et al. 2019 and Narayanan et al. 2021: where transfers are free.
+TEST(Simulate, StepsOfGpipeAndOneFOneBAreTheirClosedForms) {
+  for (const char* name : {"gpipe", "1f1b"}) {
+    for (const int32_t stages : {1, 2, 4}) {
+      for (const int32_t m : {1, 4, 9}) {
+        const Simulation simulation =
+            run(schedule_of(name, stages, {m}), costs_of(stages, 0), star(stages, {1e9, 0}));
+        EXPECT_EQ(simulation.step, (m + stages - 1) * 3 * kSecond) << name << stages << m;
+        EXPECT_EQ(simulation.compute[0], m * 3 * kSecond);
+      }
+    }
+  }
+}
+
+// One micro-batch goes down and comes back: each hop costs its two latencies and its bytes. The
+// ring that then sums the losses of three ranks has 2 (3-1) hops of no bytes.
+TEST(Simulate, AHopCostsItsLatenciesAndItsBytes) {
+  const Simulation simulation = run(schedule_of("gpipe", 3, {1}), costs_of(3, 500),
+                                    star(3, {.bandwidth = 1000, .latency = 0.25}));
+  EXPECT_EQ(simulation.step, 9 * kSecond + 4 * (kSecond / 2 + kSecond / 2) + 4 * kSecond / 2);
+}
+
+// With a latency c of its one hop, stage 1 waits 2 c every second time: strict turns of F and B
+// leave stage 0 one micro-batch ahead, which covers F + B, and not the way there and back.
+TEST(Simulate, OneFOneBShowsTheLatencyOfASlowHopInEachMicroBatch) {
+  const auto step = [](int32_t m) {
+    return run(schedule_of("1f1b", 2, {m}), costs_of(2, 0), star(2, {1e9, 0.15})).step;
+  };
+  EXPECT_EQ(step(10) - step(8), 2 * (3 * kSecond + 300'000'000));
+}
+
+TEST(Simulate, TransfersOfOneConnectionTakeTurnsAndOthersShare) {
+  // All activations leave stage 0 before stage 1 can be done: gpipe of very short passes.
+  StepCosts costs = costs_of(2, 1000);
+  for (StageCosts& stage : costs.stages) {
+    stage.chunks[0].forward = stage.chunks[0].backward = 0;
+    stage.chunks[0].gradient_bytes = 0;
+  }
+  const Simulation simulation =
+      run(schedule_of("gpipe", 2, {4}), costs, star(2, {.bandwidth = 1000}));
+  EXPECT_EQ(simulation.step, 4 * kSecond);
+  std::vector<SimTime> ends;
+  for (const TimelineEvent& event : simulation.timeline.events) {
+    if (event.action.kind == ActionKind::kReceiveActivation &&
+        event.event_class == EventClass::kTransfer) {
+      ends.push_back(event.end);
+    }
+  }
+  EXPECT_EQ(ends, (std::vector<SimTime>{kSecond, 2 * kSecond, 3 * kSecond, 4 * kSecond}));
+}
+
+TEST(Simulate, AllReducesHaveTheCostsOfTheirAlgorithms) {
+  // n ranks, V bytes, alpha seconds a hop (two links), beta seconds a byte. Thakur et al. 2005.
+  constexpr double kBytes = 4000;
+  constexpr double kBeta = 1e-3;
+  constexpr double kAlpha = 0.5;
+  StepCosts costs = costs_of(1, 0);
+  costs.stages[0].chunks[0].forward = costs.stages[0].chunks[0].backward = 0;
+  costs.stages[0].bucket_bytes = {static_cast<int64_t>(kBytes)};
+  for (const int32_t n : {2, 4, 8}) {
+    const auto step = [&](CollectiveAlgorithm algorithm) {
+      const Cluster cluster = star(n, {.bandwidth = 1 / kBeta, .latency = kAlpha / 2});
+      const Schedule schedule = schedule_of("gpipe", 1, std::vector<int32_t>(n, 1), {1});
+      SimOptions options{.collectives = algorithm};
+      // The exchange of losses has latencies only; it is the same without the all-reduce.
+      const SimTime with = run(schedule, costs, cluster, options).step;
+      const Schedule without = schedule_of("gpipe", 1, std::vector<int32_t>(n, 1), {0});
+      return to_seconds(with - run(without, costs, cluster, options).step);
+    };
+    const double log2n = std::log2(n);
+    const double moved = 2.0 * (n - 1) / n * kBytes * kBeta;
+    EXPECT_NEAR(step(CollectiveAlgorithm::kRing), 2 * (n - 1) * kAlpha + moved, 1e-6) << n;
+    EXPECT_NEAR(step(CollectiveAlgorithm::kHalvingDoubling), 2 * log2n * kAlpha + moved, 1e-6) << n;
+  }
+}
+
+TEST(Simulate, AHierarchicalAllReduceCrossesTheNetworkOnceAHost) {
+  Cluster cluster = star(2, {.bandwidth = 1000});
+  cluster.host_kinds[0].devices = 4;
+  cluster.host_kinds[0].link = {.bandwidth = 1e6, .latency = 0};
+  LinkGraph links(cluster);
+  const std::vector<int32_t> members = {0, 1, 2, 3, 4, 5, 6, 7};
+  double carried = 0;
+  for (const CollectivePhase& phase :
+       collective_phases(CollectiveAlgorithm::kHierarchical, members, links)) {
+    for (const LinkUse& use : phase.path) {
+      if (links.links()[use.link].from == "n0" && links.links()[use.link].to == "leaf0") {
+        carried += use.weight;
+      }
+    }
+  }
+  EXPECT_DOUBLE_EQ(carried, 1);  // 2 (n-1)/n with n = 2 hosts
+}
+
+TEST(Simulate, MemoryIsWhatTheScheduleKeepsInFlight) {
+  const Simulation simulation = run(schedule_of("1f1b", 4, {8}), costs_of(4, 0), star(4, {1e9, 0}));
+  EXPECT_EQ(simulation.timeline.peak_bytes, (std::vector<int64_t>{4050, 3050, 2050, 1050}));
+  const Simulation gpipe = run(schedule_of("gpipe", 4, {8}), costs_of(4, 0), star(4, {1e9, 0}));
+  EXPECT_EQ(gpipe.timeline.peak_bytes, (std::vector<int64_t>(4, 8050)));
+}
+
+TEST(Simulate, TheSameArgumentsGiveTheSameTimelineAndASeedAnother) {
+  const Schedule schedule = schedule_of("1f1b", 3, {5, 4}, {1, 1, 1});
+  const StepCosts costs = costs_of(3, 777);
+  const Cluster cluster = star(6, {.bandwidth = 1e4, .latency = 1e-3});
+  const SimOptions jitter{.jitter = 0.1, .seed = 4};
+  EXPECT_EQ(run(schedule, costs, cluster, jitter).timeline,
+            run(schedule, costs, cluster, jitter).timeline);
+  EXPECT_NE(run(schedule, costs, cluster, jitter).step,
+            run(schedule, costs, cluster, {.jitter = 0.1, .seed = 5}).step);
+}
+
+// A compute lane has no holes that are not said: passes and waits add up.
+TEST(Simulate, PassesAndWaitsFillTheLaneOfARank) {
+  const Simulation simulation = run(schedule_of("1f1b", 3, {5, 4}, {1, 1, 1}), costs_of(3, 3000),
+                                    star(6, {.bandwidth = 1e4, .latency = 1e-3}));
+  std::vector<SimTime> at(6, 0);
+  for (const TimelineEvent& event : simulation.timeline.events) {
+    if (!is_on_compute_lane(event.event_class)) continue;
+    EXPECT_EQ(event.begin, at[event.rank]);
+    at[event.rank] = event.end;
+  }
+  EXPECT_EQ(*std::ranges::max_element(at), simulation.step);
+}
+
+TEST(Simulate, AnEagerTransferDoesNotWaitForItsReceive) {
+  // A slow receiver that asks for nothing ahead.
+  Schedule schedule = schedule_of("gpipe", 2, {3});
+  schedule.look_ahead = 0;
+  StepCosts costs = costs_of(2, 1000);
+  const Cluster cluster = star(2, {.bandwidth = 1000});
+  const SimTime rendezvous = run(schedule, costs, cluster).step;
+  const SimTime eager = run(schedule, costs, cluster, {.transfers = TransferMode::kEager}).step;
+  EXPECT_LT(eager, rendezvous);
+}
+
+TEST(Simulate, WhatDoesNotFitIsRefused) {
+  const Schedule schedule = schedule_of("gpipe", 2, {2});
+  const auto refusal = [&](const StepCosts& costs, const Cluster& cluster) {
+    const Result<Simulation> simulation = simulate(schedule, costs, cluster);
+    return simulation.ok() ? std::string("accepted") : simulation.error().message;
+  };
+  EXPECT_EQ(refusal(costs_of(3, 0), star(2, {1e9, 0})),
+            "there are costs of 3 stages, but the schedule has 2");
+  EXPECT_EQ(refusal(costs_of(2, 0), star(1, {1e9, 0})),
+            "the schedule has 2 ranks, but the cluster 1 devices");
+}
+
+}  // namespace
+}  // namespace trireme

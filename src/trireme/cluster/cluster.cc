@@ -70,7 +70,9 @@ Status check_hosts(const Cluster& cluster) {
       return Error{fmt::format("host kind {} has {} devices, not 1 to {}", in_quotes(kind.name),
                                kind.devices, kMaxClusterDevices)};
     }
-    TRIREME_TRY(check_speed(kind.link, fmt::format("host kind {}", in_quotes(kind.name))));
+    const std::string of = fmt::format("host kind {}", in_quotes(kind.name));
+    TRIREME_TRY(check_speed(kind.link, "the link of " + of));
+    if (kind.adapter != LinkSpeed()) TRIREME_TRY(check_speed(kind.adapter, "the adapter of " + of));
   }
   int64_t devices = 0;
   std::set<std::string> names;

@@ -9,11 +9,12 @@
 //     a100: {flops: {float32: 19.5e12, bfloat16: 312e12}, memory: 80e9, bandwidth: 2.0e12,
 //            launch: 5e-6}
 //   host_kinds:
-//     box: {device: a100, devices: 8, link: {bandwidth: 300e9, latency: 2e-6}}
+//     box: {device: a100, devices: 8, link: {bandwidth: 300e9, latency: 2e-6},
+//           adapter: {bandwidth: 25e9}}       only where each device has its own
 //   hosts:
 //     - {name: a, kind: box}                  `count: 64` makes a0 .. a63
 //     - {name: b, kind: box}
-//   network:
+//   network:                                  one host needs none
 //     topology: links                         or one of those below
 //     links:
 //       - {between: [a, switch], bandwidth: 25e9, latency: 5e-6}
@@ -31,9 +32,8 @@
 //   nvlink-island  hosts_per_island, island_bandwidth, island_latency: fast islands, and a link of
 //                  each island to one switch
 //
-// A path is a shortest one by the number of links; of several the one that a breadth-first search
-// in the order of the file finds first, or, over the spines of a fat tree, which is one switch, the
-// only one. Rank r runs on device r, counted over hosts in the order of the file.
+// A path is a shortest one by the number of links, the first that a breadth-first search finds in
+// the order of the file. Rank r runs on device r, counted over hosts in the order of the file.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,8 @@ struct HostKind {
   std::string name;
   std::string device;  // its kind
   int32_t devices = 1;
-  LinkSpeed link;  // of each device to its host
+  LinkSpeed link;     // of each device to its host
+  LinkSpeed adapter;  // of each device, around its link and its host, into the network; 0: none
   bool operator==(const HostKind&) const = default;
 };
 

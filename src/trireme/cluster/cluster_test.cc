@@ -1,5 +1,9 @@
 #include "trireme/cluster/cluster.h"
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include <gtest/gtest.h>
 
 namespace trireme {
@@ -10,7 +14,7 @@ name: test
 device_kinds:
   a100: {flops: {float32: 19.5e12, bfloat16: 312e12}, memory: 80e9, bandwidth: 2.0e12, launch: 5e-6}
 host_kinds:
-  box: {device: a100, devices: 2, link: {bandwidth: 300e9, latency: 2e-6}}
+  box: {device: a100, devices: 2, link: {bandwidth: 300e9, latency: 2e-6}, adapter: {bandwidth: 25e9}}
 hosts:
   - {name: n, kind: box, count: 4}
 )";
@@ -47,7 +51,9 @@ std::string refusal(const std::string& text) {
 TEST(Cluster, WhatIsWrongIsNamed) {
   const std::string hosts = kHosts;
   EXPECT_EQ(refusal("a: 1"), "line 1: the cluster has no key \"a\"");
-  EXPECT_EQ(refusal(hosts), "line 1: the cluster has no 'network'");
+  EXPECT_EQ(refusal(hosts), "the links do not join all hosts; add the ones that are missing");
+  EXPECT_EQ(refusal(hosts + "network: {topology: links, link: []}"),
+            "line 9: the network has no key \"link\"");
   EXPECT_EQ(
       refusal(hosts + "network: {topology: ring, bandwidth: 1e9}"),
       "unknown topology \"ring\"; known are links, fat-tree, dragonfly, torus, nvlink-island");
@@ -70,6 +76,21 @@ TEST(Cluster, WhatIsWrongIsNamed) {
             "host \"m\" is of kind \"crate\", which host_kinds lacks");
   EXPECT_EQ(refusal(hosts + "  - {name: n1, kind: box}\nnetwork: {topology: links}"),
             "there are two hosts \"n1\"");
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Cluster, TheExamplesAreClusters) {
+  int num_seen = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TRIREME_TEST_DATA "/../../examples/clusters")) {
+    EXPECT_EQ(refusal(text_of(entry.path())), "accepted") << entry.path();
+    ++num_seen;
+  }
+  EXPECT_GE(num_seen, 4);
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
-// The YAML of a Cluster. yaml-cpp reports malformed files by exceptions; they end here.
-
-#include <set>
+// The YAML of a Cluster.
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include "trireme/base/json_text.h"
-#include "trireme/base/one_line.h"
+#include "trireme/base/yaml_keys.h"
 #include "trireme/cluster/cluster.h"
 
 namespace trireme {
@@ -14,80 +11,40 @@ namespace {
 
 constexpr const char* kFormat = "trireme-cluster-1";
 
-// What is wrong with a file, thrown to the end of parse_cluster.
-struct Wrong {
-  int line;
-  std::string what;
-};
-
-// A map of known keys.
-class Keys {
- public:
-  Keys(const YAML::Node& node, const char* what, std::set<std::string> known)
-      : node_(node), what_(what) {
-    if (!node.IsMap()) throw Wrong{node.Mark().line, fmt::format("{} is no map of keys", what)};
-    for (const auto& entry : node) {
-      const auto key = entry.first.as<std::string>();
-      if (known.contains(key)) continue;
-      throw Wrong{entry.first.Mark().line, fmt::format("{} has no key {}", what, in_quotes(key))};
-    }
-  }
-
-  [[nodiscard]] YAML::Node needed(const char* key) const {
-    if (node_[key]) return node_[key];
-    throw Wrong{node_.Mark().line, fmt::format("{} has no '{}'", what_, key)};
-  }
-  template <typename Value>
-  [[nodiscard]] Value get(const char* key) const {
-    return needed(key).as<Value>();
-  }
-  template <typename Value>
-  [[nodiscard]] Value get(const char* key, const Value& otherwise) const {
-    return node_[key] ? node_[key].as<Value>() : otherwise;
-  }
-
- private:
-  YAML::Node node_;
-  const char* what_;
-};
-
-YAML::Node list(const YAML::Node& node, const char* what) {
-  if (node.IsSequence()) return node;
-  throw Wrong{node.Mark().line, fmt::format("{} is no list", what)};
-}
-
-LinkSpeed read_speed(const Keys& keys, const std::string& prefix = "") {
+LinkSpeed read_speed(const YamlKeys& keys, const std::string& prefix = "") {
   return {.bandwidth = keys.get<double>((prefix + "bandwidth").c_str()),
           .latency = keys.get<double>((prefix + "latency").c_str(), 0.0),
           .cpu_per_byte = prefix.empty() ? keys.get<double>("cpu_per_byte", 0.0) : 0.0};
 }
 
+LinkSpeed read_link(const YAML::Node& node, const char* what) {
+  return read_speed(YamlKeys(node, what, {"bandwidth", "latency", "cpu_per_byte"}));
+}
+
 DeviceKind read_device_kind(const std::string& name, const YAML::Node& node) {
-  const Keys keys(node, "a device kind", {"flops", "memory", "bandwidth", "launch"});
+  const YamlKeys keys(node, "a device kind", {"flops", "memory", "bandwidth", "launch"});
   DeviceKind kind{.name = name,
                   .memory = keys.get<double>("memory"),
                   .bandwidth = keys.get<double>("bandwidth"),
                   .launch = keys.get<double>("launch", 0.0)};
-  const YAML::Node flops = keys.needed("flops");
-  if (!flops.IsMap()) throw Wrong{flops.Mark().line, "flops is no map from dtypes to numbers"};
-  for (const auto& entry : flops) {
+  for (const auto& entry : keys.needed_map("flops")) {
     kind.flops[entry.first.as<std::string>()] = entry.second.as<double>();
   }
   return kind;
 }
 
 Network read_network(const YAML::Node& node) {
-  const Keys keys(node, "the network",
-                  {"topology", "bandwidth", "latency", "cpu_per_byte", "hosts_per_switch",
-                   "oversubscription", "switches_per_group", "dims", "hosts_per_island",
-                   "island_bandwidth", "island_latency", "links"});
+  const YamlKeys keys(node, "the network",
+                      {"topology", "bandwidth", "latency", "cpu_per_byte", "hosts_per_switch",
+                       "oversubscription", "switches_per_group", "dims", "hosts_per_island",
+                       "island_bandwidth", "island_latency", "links"});
   Network network{.topology = keys.get<std::string>("topology")};
   if (network.topology == "links") {
-    for (const YAML::Node& each :
-         list(keys.get("links", YAML::Node(YAML::NodeType::Sequence)), "links")) {
-      const Keys link(each, "a link", {"between", "bandwidth", "latency", "cpu_per_byte"});
+    if (!keys.has("links")) return network;
+    for (const YAML::Node& each : keys.needed_list("links")) {
+      const YamlKeys link(each, "a link", {"between", "bandwidth", "latency", "cpu_per_byte"});
       const auto between = link.get<std::vector<std::string>>("between");
-      if (between.size() != 2) throw Wrong{each.Mark().line, "a link is between two names"};
+      if (between.size() != 2) throw WrongYaml{each.Mark(), "a link is between two names"};
       network.links.push_back({between[0], between[1], read_speed(link)});
     }
     return network;
@@ -103,33 +60,33 @@ Network read_network(const YAML::Node& node) {
 }
 
 Cluster read_cluster(const YAML::Node& root) {
-  const Keys keys(root, "the cluster",
-                  {"format", "name", "device_kinds", "host_kinds", "hosts", "network"});
+  const YamlKeys keys(root, "the cluster",
+                      {"format", "name", "device_kinds", "host_kinds", "hosts", "network"});
   if (keys.get<std::string>("format") != kFormat) {
-    throw Wrong{0, fmt::format("it is no cluster (format: {} is missing)", kFormat)};
+    throw WrongYaml{root.Mark(), fmt::format("the format is not {}", kFormat)};
   }
   Cluster cluster{.name = keys.get<std::string>("name", "")};
-  const YAML::Node devices = keys.needed("device_kinds");
-  for (const auto& entry : devices) {
+  for (const auto& entry : keys.needed_map("device_kinds")) {
     cluster.device_kinds.push_back(read_device_kind(entry.first.as<std::string>(), entry.second));
   }
-  const YAML::Node kinds = keys.needed("host_kinds");
-  for (const auto& entry : kinds) {
-    const Keys kind(entry.second, "a host kind", {"device", "devices", "link"});
-    const Keys link(kind.needed("link"), "the link of a host kind",
-                    {"bandwidth", "latency", "cpu_per_byte"});
-    cluster.host_kinds.push_back({.name = entry.first.as<std::string>(),
-                                  .device = kind.get<std::string>("device"),
-                                  .devices = kind.get<int32_t>("devices", 1),
-                                  .link = read_speed(link)});
+  for (const auto& entry : keys.needed_map("host_kinds")) {
+    const YamlKeys kind(entry.second, "a host kind", {"device", "devices", "link", "adapter"});
+    cluster.host_kinds.push_back(
+        {.name = entry.first.as<std::string>(),
+         .device = kind.get<std::string>("device"),
+         .devices = kind.get<int32_t>("devices", 1),
+         .link = read_link(kind.needed("link"), "the link of a host kind"),
+         .adapter = kind.has("adapter")
+                        ? read_link(kind.needed("adapter"), "the adapter of a host kind")
+                        : LinkSpeed()});
   }
-  for (const YAML::Node& each : list(keys.needed("hosts"), "hosts")) {
-    const Keys host(each, "a host", {"name", "kind", "count"});
+  for (const YAML::Node& each : keys.needed_list("hosts")) {
+    const YamlKeys host(each, "a host", {"name", "kind", "count"});
     cluster.hosts.push_back({.name = host.get<std::string>("name"),
                              .kind = host.get<std::string>("kind"),
                              .count = host.get<int32_t>("count", 1)});
   }
-  cluster.network = read_network(keys.needed("network"));
+  if (keys.has("network")) cluster.network = read_network(keys.needed("network"));
   return cluster;
 }
 
@@ -202,7 +159,13 @@ std::string to_text(const Cluster& cluster) {
     out << YAML::Key << "devices" << YAML::Value << kind.devices;
     out << YAML::Key << "link" << YAML::Value << YAML::BeginMap;
     write_speed(out, kind.link);
-    out << YAML::EndMap << YAML::EndMap;
+    out << YAML::EndMap;
+    if (kind.adapter != LinkSpeed()) {
+      out << YAML::Key << "adapter" << YAML::Value << YAML::BeginMap;
+      write_speed(out, kind.adapter);
+      out << YAML::EndMap;
+    }
+    out << YAML::EndMap;
   }
   out << YAML::EndMap << YAML::Key << "hosts" << YAML::Value << YAML::BeginSeq;
   for (const HostGroup& group : cluster.hosts) {
@@ -218,19 +181,7 @@ std::string to_text(const Cluster& cluster) {
 }
 
 Result<Cluster> parse_cluster(std::string_view text) {
-  // The emitter could not write such strings again.
-  if (!is_utf8(text)) return Error{"it is not UTF-8 text"};
-  try {
-    return read_cluster(YAML::Load(std::string(text)));
-  } catch (const Wrong& wrong) {
-    return Error{fmt::format("line {}: {}", wrong.line + 1, wrong.what)};
-  } catch (const YAML::BadConversion& exception) {
-    return Error{fmt::format("line {}: the value is of another kind than expected",
-                             exception.mark.line + 1)};
-  } catch (const YAML::Exception& exception) {
-    return Error{
-        fmt::format("line {} is not YAML ({})", exception.mark.line + 1, one_line(exception.msg))};
-  }
+  return read_yaml<Cluster>(text, read_cluster);
 }
 
 }  // namespace trireme

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,7 +18,7 @@ LinkGraph::LinkGraph(const Cluster& cluster) {
     TRIREME_CHECK(kind != cluster.host_kinds.end(), "a host of an unknown kind");
     for (int32_t i = 0; i < group.count; ++i) {
       hosts_.push_back(group.count == 1 ? group.name : fmt::format("{}{}", group.name, i));
-      vertex(hosts_.back());
+      add_vertex(hosts_.back());
       kinds.push_back(&*kind);
     }
   }
@@ -24,22 +26,26 @@ LinkGraph::LinkGraph(const Cluster& cluster) {
     for (int32_t i = 0; i < kinds[host]->devices; ++i) {
       const std::string device = fmt::format("{}:{}", hosts_[host], i);
       host_of_device_.push_back(static_cast<int32_t>(host));
-      up_.push_back(static_cast<int32_t>(links_.size()));
-      links_.push_back({device, hosts_[host], kinds[host]->link});
-      down_.push_back(static_cast<int32_t>(links_.size()));
-      links_.push_back({hosts_[host], device, kinds[host]->link});
+      link_of_device_.push_back(attach(device, hosts_[host], kinds[host]->link));
+      const LinkSpeed& adapter = kinds[host]->adapter;
+      adapter_of_device_.push_back(
+          adapter == LinkSpeed() ? -1 : attach(device, hosts_[host] + " adapter", adapter));
     }
   }
   add_network(cluster.network);
 }
 
-int32_t LinkGraph::vertex(const std::string& name) {
-  const auto [entry, is_new] = vertex_of_.try_emplace(name, static_cast<int32_t>(vertices_.size()));
-  if (is_new) {
-    vertices_.push_back(name);
-    edges_.emplace_back();
-  }
-  return entry->second;
+int32_t LinkGraph::add_vertex(std::string name) {
+  vertices_.push_back(std::move(name));
+  edges_.emplace_back();
+  return static_cast<int32_t>(vertices_.size()) - 1;
+}
+
+int32_t LinkGraph::attach(const std::string& device, const std::string& to,
+                          const LinkSpeed& speed) {
+  links_.push_back({device, to, speed});
+  links_.push_back({to, device, speed});
+  return static_cast<int32_t>(links_.size()) - 2;
 }
 
 void LinkGraph::join(int32_t a, int32_t b, const LinkSpeed& speed) {
@@ -54,8 +60,18 @@ void LinkGraph::add_network(const Network& network) {
   if (network.topology == "dragonfly") return add_dragonfly(network);
   if (network.topology == "torus") return add_torus(network);
   if (network.topology == "nvlink-island") return add_islands(network);
+  std::unordered_map<std::string, int32_t> vertex_of;
+  for (size_t host = 0; host < hosts_.size(); ++host) {
+    vertex_of[hosts_[host]] = static_cast<int32_t>(host);
+  }
+  const auto vertex = [&](const std::string& name) {
+    const auto known = vertex_of.find(name);
+    if (known != vertex_of.end()) return known->second;
+    return vertex_of[name] = add_vertex(name);
+  };
   for (const NetworkLink& link : network.links) {
-    join(vertex(link.from), vertex(link.to), link.speed);
+    const int32_t from = vertex(link.from);
+    join(from, vertex(link.to), link.speed);
   }
 }
 
@@ -63,11 +79,14 @@ void LinkGraph::add_fat_tree(const Network& network) {
   const auto num_hosts = static_cast<int32_t>(hosts_.size());
   LinkSpeed up = network.speed;
   up.bandwidth *= network.hosts_per_switch / network.oversubscription;
+  const int32_t spine = num_hosts > network.hosts_per_switch ? add_vertex("spine") : -1;
+  int32_t leaf = -1;
   for (int32_t host = 0; host < num_hosts; ++host) {
-    const int32_t leaf = vertex(fmt::format("leaf{}", host / network.hosts_per_switch));
+    if (host % network.hosts_per_switch == 0) {
+      leaf = add_vertex(fmt::format("leaf{}", host / network.hosts_per_switch));
+      if (spine >= 0) join(leaf, spine, up);
+    }
     join(host, leaf, network.speed);
-    const bool is_new = host % network.hosts_per_switch == 0;
-    if (is_new && num_hosts > network.hosts_per_switch) join(leaf, vertex("spine"), up);
   }
 }
 
@@ -76,7 +95,8 @@ void LinkGraph::add_dragonfly(const Network& network) {
   const int32_t num_switches =
       (num_hosts + network.hosts_per_switch - 1) / network.hosts_per_switch;
   const int32_t per_group = network.switches_per_group;
-  const auto switch_at = [this](int32_t i) { return vertex(fmt::format("switch{}", i)); };
+  const auto switch_at = [num_hosts](int32_t i) { return num_hosts + i; };
+  for (int32_t i = 0; i < num_switches; ++i) add_vertex(fmt::format("switch{}", i));
   for (int32_t host = 0; host < num_hosts; ++host) {
     join(host, switch_at(host / network.hosts_per_switch), network.speed);
   }
@@ -112,14 +132,21 @@ void LinkGraph::add_torus(const Network& network) {
 }
 
 void LinkGraph::add_islands(const Network& network) {
-  for (int32_t host = 0; host < static_cast<int32_t>(hosts_.size()); ++host) {
-    const int32_t island = vertex(fmt::format("island{}", host / network.hosts_per_island));
+  const auto num_hosts = static_cast<int32_t>(hosts_.size());
+  const int32_t middle = add_vertex("switch");
+  int32_t island = -1;
+  for (int32_t host = 0; host < num_hosts; ++host) {
+    if (host % network.hosts_per_island == 0) {
+      island = add_vertex(fmt::format("island{}", host / network.hosts_per_island));
+      join(island, middle, network.speed);
+    }
     join(host, island, network.island);
-    if (host % network.hosts_per_island == 0) join(island, vertex("switch"), network.speed);
   }
 }
 
 const std::vector<LinkGraph::Edge>& LinkGraph::search_from(int32_t host) {
+  constexpr size_t kMaxRemembered = size_t{1} << 24;  // edges
+  if (searches_.size() * vertices_.size() > kMaxRemembered) searches_.clear();
   const auto [entry, is_new] = searches_.try_emplace(host);
   if (!is_new) return entry->second;
   std::vector<Edge>& by = entry->second;
@@ -143,15 +170,18 @@ std::vector<int32_t> LinkGraph::path(int32_t from, int32_t to) {
   if (from == to) return {};
   const int32_t first = host_of_device_[from];
   const int32_t last = host_of_device_[to];
-  std::vector<int32_t> path = {down_[to]};
-  if (first != last) {
-    const std::vector<Edge>& by = search_from(first);
-    for (int32_t at = last; at != first; at = by[at].to) {
-      TRIREME_CHECK(by[at].link >= 0, "hosts that no link joins");
-      path.push_back(by[at].link);
-    }
+  if (first == last) return {link_of_device_[from], link_of_device_[to] + 1};
+  const auto way_out = [this](int32_t device) {
+    const int32_t adapter = adapter_of_device_[device];
+    return adapter >= 0 ? adapter : link_of_device_[device];
+  };
+  std::vector<int32_t> path = {way_out(to) + 1};
+  const std::vector<Edge>& by = search_from(first);
+  for (int32_t at = last; at != first; at = by[at].to) {
+    TRIREME_CHECK(by[at].link >= 0, "hosts that no link joins");
+    path.push_back(by[at].link);
   }
-  path.push_back(up_[from]);
+  path.push_back(way_out(from));
   std::ranges::reverse(path);
   return path;
 }

@@ -37,7 +37,9 @@ class LinkGraph {
     int32_t to = 0;
     int32_t link = 0;
   };
-  int32_t vertex(const std::string& name);
+  int32_t add_vertex(std::string name);
+  // The links of a device to its host, or to the network there; the index of the first.
+  int32_t attach(const std::string& device, const std::string& to, const LinkSpeed& speed);
   void join(int32_t a, int32_t b, const LinkSpeed& speed);
   void add_network(const Network& network);
   void add_fat_tree(const Network& network);
@@ -49,10 +51,10 @@ class LinkGraph {
 
   std::vector<std::string> hosts_;  // vertices 0, 1, ...
   std::vector<int32_t> host_of_device_;
-  std::vector<int32_t> up_;            // by device: its link to the host
-  std::vector<int32_t> down_;          // and back
-  std::vector<std::string> vertices_;  // hosts and switches
-  std::unordered_map<std::string, int32_t> vertex_of_;
+  // By device, the link that leaves it; the one back is next. -1: it has no adapter.
+  std::vector<int32_t> link_of_device_;
+  std::vector<int32_t> adapter_of_device_;
+  std::vector<std::string> vertices_;     // hosts and switches
   std::vector<std::vector<Edge>> edges_;  // by vertex
   std::vector<Link> links_;
   std::unordered_map<int32_t, std::vector<Edge>> searches_;  // by host

@@ -62,6 +62,26 @@ TEST(LinkGraph, PathsAreTheShortestOnes) {
   }
 }
 
+TEST(LinkGraph, AnAdapterLeadsAroundTheHost) {
+  Cluster cluster =
+      cluster_of(2, 2, {.topology = "fat-tree", .speed = {1e10, 1e-6}, .hosts_per_switch = 2});
+  cluster.host_kinds[0].adapter = {2e10, 3e-6};
+  LinkGraph graph(cluster);
+  EXPECT_EQ(path_text(graph, 0, 1), "n0:0 n0 n0:1");
+  EXPECT_EQ(path_text(graph, 1, 2), "n0:1 n0 adapter leaf0 n1 n1:0");
+  EXPECT_EQ(graph.links()[graph.path(1, 2).front()].speed.bandwidth, 2e10);
+  EXPECT_EQ(graph.links()[graph.path(1, 2).back()].speed.latency, 3e-6);
+}
+
+// A host may have the name of a switch that a topology makes.
+TEST(LinkGraph, SwitchesOfATopologyAreNoHosts) {
+  Cluster cluster =
+      cluster_of(2, 1, {.topology = "fat-tree", .speed = {1e10, 1e-6}, .hosts_per_switch = 2});
+  cluster.hosts = {{.name = "leaf0", .kind = "h"}, {.name = "b", .kind = "h"}};
+  LinkGraph graph(cluster);
+  EXPECT_EQ(graph.path(0, 1).size(), 4U);
+}
+
 TEST(LinkGraph, LinksOfAFileJoinHostsAndSwitches) {
   const Network network{.topology = "links",
                         .links = {{"n0", "n1", {1e9, 0}},

@@ -33,19 +33,22 @@ TEST(StepCosts, ItsTextReadsBack) {
 }
 
 TEST(StepCosts, WhatIsWrongIsNamed) {
-  const auto refusal = [](const char* text) {
+  const auto refusal = [](const std::string& text) {
     const Result<StepCosts> costs = parse_step_costs(text);
     return costs.ok() ? std::string("accepted") : costs.error().message;
   };
-  EXPECT_EQ(refusal("a: 1"),
-            "it is no list of step costs (format: trireme-step-costs-1 is missing)");
-  EXPECT_EQ(refusal("format: trireme-step-costs-1"), "it needs 'stages', a list of 1 to 16384");
-  EXPECT_EQ(refusal("format: trireme-step-costs-1\nstages: [{update_ns: 3}]"),
-            "line 2: a stage needs 'chunks', a list of their costs");
-  EXPECT_EQ(refusal("format: trireme-step-costs-1\nstages:\n- chunks:\n  - forward_ns: -3"),
+  const std::string format = "format: trireme-step-costs-1\n";
+  EXPECT_EQ(refusal("a: 1"), "line 1: the list of step costs has no key \"a\"");
+  EXPECT_EQ(refusal("format: trireme-plan-1"), "line 1: the format is not trireme-step-costs-1");
+  EXPECT_EQ(refusal(format), "line 1: the list of step costs has no 'stages'");
+  EXPECT_EQ(refusal(format + "stages: []"), "line 2: stages has 0 entries, not 1 to 65536");
+  EXPECT_EQ(refusal(format + "stages: [{update_ns: 3}]"), "line 2: a stage has no 'chunks'");
+  EXPECT_EQ(refusal(format + "stages:\n- chunks:\n  - forward_ns: -3"),
             "line 4: forward_ns is -3, not 0 to 4398046511104");
-  EXPECT_EQ(refusal("format: trireme-step-costs-1\nstages:\n- chunks:\n  - forward_ns: x"),
-            "line 4: the value is not a whole number");
+  EXPECT_EQ(refusal(format + "stages:\n- chunks:\n  - forwards_ns: 3"),
+            "line 4: a chunk has no key \"forwards_ns\"");
+  EXPECT_EQ(refusal(format + "stages:\n- chunks:\n  - forward_ns: x"),
+            "line 4: the value is of another kind than expected");
 }
 
 }  // namespace

@@ -1,19 +1,18 @@
-// The YAML of StepCosts. yaml-cpp reports malformed files by exceptions; they end here.
+// The YAML of StepCosts.
 
 #include <array>
+#include <set>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include "trireme/base/json_text.h"
-#include "trireme/base/one_line.h"
+#include "trireme/base/yaml_keys.h"
 #include "trireme/cost/step_costs.h"
 
 namespace trireme {
 namespace {
 
 constexpr const char* kFormat = "trireme-step-costs-1";
-constexpr size_t kMaxStages = 1 << 14;
 constexpr size_t kMaxListed = 1 << 16;
 
 // The keys of a chunk, each a number.
@@ -35,68 +34,67 @@ constexpr std::array kChunkKeys = {
     ChunkKey{"transient_bytes", &ChunkCosts::transient_bytes},
 };
 
-Result<int64_t> read_number(const YAML::Node& map, const std::string& key) {
-  if (!map[key]) return 0;
-  const auto number = map[key].as<int64_t>();
-  if (number >= 0 && number <= kMaxStepCost) return number;
-  return Error{
-      fmt::format("line {}: {} is {}, not 0 to {}", map[key].Mark().line + 1, key, number, kMaxStepCost)};
+void check_number(int64_t number, const YAML::Mark& mark, const char* key) {
+  if (number >= 0 && number <= kMaxStepCost) return;
+  throw WrongYaml{mark, fmt::format("{} is {}, not 0 to {}", key, number, kMaxStepCost)};
 }
 
-Result<std::vector<int64_t>> read_numbers(const YAML::Node& map, const std::string& key) {
+int64_t read_number(const YamlKeys& keys, const char* key) {
+  if (!keys.has(key)) return 0;
+  const auto number = keys.get<int64_t>(key);
+  check_number(number, keys.needed(key).Mark(), key);
+  return number;
+}
+
+void check_count(const YAML::Node& list, const char* key, size_t least) {
+  if (list.size() >= least && list.size() <= kMaxListed) return;
+  throw WrongYaml{list.Mark(), fmt::format("{} has {} entries, not {} to {}", key, list.size(),
+                                           least, kMaxListed)};
+}
+
+std::vector<int64_t> read_numbers(const YamlKeys& keys, const char* key) {
+  if (!keys.has(key)) return {};
+  const YAML::Node list = keys.needed_list(key);
+  check_count(list, key, 0);
   std::vector<int64_t> numbers;
-  if (!map[key]) return numbers;
-  if (map[key].size() > kMaxListed) {
-    return Error{fmt::format("line {}: {} has {} numbers, at most {} are read",
-                             map[key].Mark().line + 1, key, map[key].size(), kMaxListed)};
-  }
-  numbers = map[key].as<std::vector<int64_t>>();
-  for (const int64_t number : numbers) {
-    if (number >= 0 && number <= kMaxStepCost) continue;
-    return Error{fmt::format("line {}: {} has {}, not 0 to {}", map[key].Mark().line + 1, key,
-                             number, kMaxStepCost)};
+  for (const YAML::Node& each : list) {
+    numbers.push_back(each.as<int64_t>());
+    check_number(numbers.back(), each.Mark(), key);
   }
   return numbers;
 }
 
-Result<StageCosts> read_stage(const YAML::Node& node) {
-  StageCosts stage;
-  if (!node.IsMap() || !node["chunks"] || !node["chunks"].IsSequence() ||
-      node["chunks"].size() == 0) {
-    return Error{fmt::format("line {}: a stage needs 'chunks', a list of their costs",
-                             node.Mark().line + 1)};
-  }
-  if (node["chunks"].size() > kMaxListed) {
-    return Error{fmt::format("line {}: a stage has {} chunks, at most {} are read",
-                             node["chunks"].Mark().line + 1, node["chunks"].size(), kMaxListed)};
-  }
-  for (const YAML::Node& each : node["chunks"]) {
-    ChunkCosts& chunk = stage.chunks.emplace_back();
-    for (const ChunkKey& key : kChunkKeys) {
-      TRIREME_TRY(chunk.*key.member, read_number(each, key.name));
-    }
-  }
-  TRIREME_TRY(stage.update, read_number(node, "update_ns"));
-  TRIREME_TRY(stage.bucket_bytes, read_numbers(node, "bucket_bytes"));
-  TRIREME_TRY(stage.static_bytes, read_number(node, "static_bytes"));
-  return stage;
+ChunkCosts read_chunk(const YAML::Node& node) {
+  std::set<std::string> known;
+  for (const ChunkKey& key : kChunkKeys) known.insert(key.name);
+  const YamlKeys keys(node, "a chunk", known);
+  ChunkCosts chunk;
+  for (const ChunkKey& key : kChunkKeys) chunk.*key.member = read_number(keys, key.name);
+  return chunk;
 }
 
-Result<StepCosts> read_costs(const YAML::Node& root) {
-  if (!root.IsMap() || root["format"].as<std::string>("") != kFormat) {
-    return Error{fmt::format("it is no list of step costs (format: {} is missing)", kFormat)};
-  }
-  if (!root["stages"] || !root["stages"].IsSequence() || root["stages"].size() == 0 ||
-      root["stages"].size() > kMaxStages) {
-    return Error{fmt::format("it needs 'stages', a list of 1 to {}", kMaxStages)};
+StepCosts read_costs(const YAML::Node& root) {
+  const YamlKeys keys(root, "the list of step costs",
+                      {"format", "stages", "tied_bytes", "scalar_bytes"});
+  if (keys.get<std::string>("format") != kFormat) {
+    throw WrongYaml{root.Mark(), fmt::format("the format is not {}", kFormat)};
   }
   StepCosts costs;
-  for (const YAML::Node& each : root["stages"]) {
-    TRIREME_TRY(StageCosts stage, read_stage(each));
-    costs.stages.push_back(std::move(stage));
+  check_count(keys.needed_list("stages"), "stages", 1);
+  for (const YAML::Node& each : keys.needed_list("stages")) {
+    const YamlKeys of_stage(each, "a stage",
+                            {"chunks", "update_ns", "bucket_bytes", "static_bytes"});
+    StageCosts& stage = costs.stages.emplace_back();
+    check_count(of_stage.needed_list("chunks"), "chunks", 1);
+    for (const YAML::Node& chunk : of_stage.needed_list("chunks")) {
+      stage.chunks.push_back(read_chunk(chunk));
+    }
+    stage.update = read_number(of_stage, "update_ns");
+    stage.bucket_bytes = read_numbers(of_stage, "bucket_bytes");
+    stage.static_bytes = read_number(of_stage, "static_bytes");
   }
-  TRIREME_TRY(costs.tied_bytes, read_numbers(root, "tied_bytes"));
-  TRIREME_TRY(costs.scalar_bytes, read_number(root, "scalar_bytes"));
+  costs.tied_bytes = read_numbers(keys, "tied_bytes");
+  costs.scalar_bytes = read_number(keys, "scalar_bytes");
   return costs;
 }
 
@@ -125,15 +123,7 @@ std::string to_text(const StepCosts& costs) {
 }
 
 Result<StepCosts> parse_step_costs(std::string_view text) {
-  if (!is_utf8(text)) return Error{"it is not UTF-8 text"};
-  try {
-    return read_costs(YAML::Load(std::string(text)));
-  } catch (const YAML::BadConversion& exception) {
-    return Error{fmt::format("line {}: the value is not a whole number", exception.mark.line + 1)};
-  } catch (const YAML::Exception& exception) {
-    return Error{
-        fmt::format("line {} is not YAML ({})", exception.mark.line + 1, one_line(exception.msg))};
-  }
+  return read_yaml<StepCosts>(text, read_costs);
 }
 
 }  // namespace trireme

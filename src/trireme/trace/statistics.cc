@@ -1,6 +1,7 @@
 #include "trireme/trace/statistics.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -28,6 +29,11 @@ Slice slice_of(EventClass event_class) {
 
 // What is there within this time was there before: asking takes as long.
 constexpr SimTime kSoon = 20'000;
+
+// Of numbers that are not negative: a file may hold greater ones than can be added.
+int64_t capped_sum(int64_t a, int64_t b) {
+  return a > std::numeric_limits<int64_t>::max() - b ? std::numeric_limits<int64_t>::max() : a + b;
+}
 
 // An event of a compute lane, cut so that none overlaps the one before it.
 struct LaneEvent {
@@ -135,7 +141,7 @@ class Reader {
   }
 
   void fill_ranks() {
-    SimTime lost = 0;
+    double lost = 0;
     for (const std::vector<LaneEvent>& lane : lanes_) {
       RankStatistics& rank = result_.ranks.emplace_back();
       const auto at = [&rank](Slice slice) -> SimTime& {
@@ -152,11 +158,11 @@ class Reader {
       }
       at(Slice::kIdle) =
           result_.wall - std::accumulate(rank.slices.begin(), rank.slices.end(), SimTime{0});
-      lost += at(Slice::kPeer) + at(Slice::kTransfer) + at(Slice::kIdle);
+      lost += static_cast<double>(at(Slice::kPeer) + at(Slice::kTransfer) + at(Slice::kIdle));
     }
     if (result_.wall > 0) {
-      result_.bubble_rate = static_cast<double>(lost) / static_cast<double>(result_.wall) /
-                            static_cast<double>(lanes_.size());
+      result_.bubble_rate =
+          lost / static_cast<double>(result_.wall) / static_cast<double>(lanes_.size());
     }
   }
 
@@ -173,11 +179,11 @@ class Reader {
     }
     LinkStatistics& link = result_.links[found->second];
     ++link.num_transfers;
-    link.bytes += bytes;
+    link.bytes = capped_sum(link.bytes, bytes);
     // A rank waits once for what it takes part in, but a file may say otherwise.
     exposed = std::min(exposed, use.end - use.begin);
-    link.exposed += exposed;
-    link.hidden += use.end - use.begin - exposed;
+    link.exposed = capped_sum(link.exposed, exposed);
+    link.hidden = capped_sum(link.hidden, use.end - use.begin - exposed);
     uses_[found->second].push_back(use);
   }
 
@@ -209,7 +215,7 @@ class Reader {
       }
       use.end = std::max(use.begin, use.end);
       SimTime exposed = 0;
-      for (const int64_t wait : match.waits) exposed += overlap(wait, use);
+      for (const int64_t wait : match.waits) exposed = capped_sum(exposed, overlap(wait, use));
       const TimelineEvent& one = event(match.members[0]);
       add_use(communicator_name(one), use, one.bytes,
               exposed / static_cast<SimTime>(match.members.size()));

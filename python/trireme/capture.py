@@ -12,6 +12,7 @@ What would train wrongly without a word is a ValueError of one sentence: the mod
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
@@ -131,6 +132,8 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 def _check_arguments(model: Any, batch: Any, path: Path) -> None:
     if not isinstance(model, nn.Module):
         raise ValueError(f"the model is a {type(model).__name__}, not an nn.Module; give the module that trains")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError("the model is a TorchScript module; give the nn.Module that it was made from")
     if not isinstance(batch, (torch.Tensor, Mapping, list, tuple)):
         raise ValueError(f"the example batch is a {type(batch).__name__}; give a tensor, a tuple of tensors or a dict")
     if not path.absolute().parent.is_dir():
@@ -153,17 +156,22 @@ def _check_modules(model: nn.Module) -> None:
                 f"parameter {name} of {name_of(model)} has a hook on its gradient, which an archive does not hold; "
                 "remove it, and do what it does in forward"
             )
-    for name, module in model.named_modules():
-        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+        if parameter.is_complex():
             raise ValueError(
-                f'module "{name}" ({name_of(module)}) of {name_of(model)} has no sizes yet; run the model on the '
-                "example batch before the export"
+                f"parameter {name} of {name_of(model)} is complex ({parameter.dtype}); store it as a real one and call "
+                "torch.view_as_complex in forward"
             )
+    for name, module in model.named_modules():
+        whose = f'module "{name}" ({name_of(module)}) of {name_of(model)}' if name else name_of(model)
+        if module._backward_hooks or module._backward_pre_hooks:
+            raise ValueError(f"{whose} has a backward hook, which an archive does not hold; do what it does in forward")
+        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+            raise ValueError(f"{whose} has no sizes yet; run the model on the example batch before the export")
         is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
         if is_norm and module.momentum is None and module.track_running_stats:
             raise ValueError(
-                f'module "{name}" ({name_of(module)}) of {name_of(model)} has momentum=None, an average whose factor '
-                "depends on the number of steps, which an archive cannot hold; give it a momentum such as 0.1"
+                f"{whose} has momentum=None, an average whose factor depends on the number of steps, which an archive "
+                "cannot hold; give it a momentum such as 0.1"
             )
 
 
@@ -233,16 +241,46 @@ def _manifest(model: nn.Module, program: ExportedProgram, call: Call, loss: Loss
     }
 
 
+class _Draft(io.RawIOBase):
+    """Keeps the first error of a file: one that reached torch's writer would end the process."""
+
+    def __init__(self, file: Any) -> None:
+        self.file, self.error = file, None
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return offset  # torch rewinds what it has written
+
+    def write(self, data: Any) -> int:
+        try:
+            if self.error is None:
+                self.file.write(data)
+        except BaseException as error:
+            self.error = error
+        return len(data)
+
+
 def _save(program: ExportedProgram, path: Path, manifest: dict[str, Any]) -> None:
     """The archive appears whole or not at all: it is written beside `path` and renamed."""
-    path = Path(os.path.realpath(path))  # a link stays one
-    if path.exists() and not path.is_file():
+    target = Path(os.path.realpath(path))  # a link stays one
+    if target.exists() and not target.is_file():
         raise ValueError(f"{path} is no regular file, which an archive must be; give the path of a file")
-    folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
-    with folder as directory, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)  # without values
-        draft = Path(directory) / path.name
-        torch.export.save(program, draft, extra_files={"trireme.json": json.dumps(manifest, indent=1)})
-        with open(draft, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+    try:
+        folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.")
+        with folder as directory, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="No complete tensor found", category=UserWarning)  # no values
+            with open(Path(directory) / target.name, "wb") as file:
+                draft = _Draft(file)
+                torch.export.save(program, draft, extra_files={"trireme.json": json.dumps(manifest, indent=1)})
+                if draft.error is not None:
+                    raise draft.error
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(file.name, target)
+    except OSError as error:
+        raise type(error)(f"cannot write {path}: {error.strerror}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 import re
 import sys
 import traceback
@@ -19,7 +20,7 @@ from torch._dynamo.exc import UserError
 from torch._functorch import eager_transforms
 from torch._functorch import vmap as functorch_vmap
 from torch._subclasses.fake_tensor import DataDependentOutputException
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, _trace
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from trireme.call import Call, traced_step
@@ -110,6 +111,22 @@ def _replaced_forward(model: nn.Module, names: list[str], step: Callable[..., An
 
 
 @contextlib.contextmanager
+def _silent_log() -> Iterator[None]:
+    """Without what torch says of a failure, which is the whole graph; lines of lower levels were asked for."""
+    original = logging.Logger.handle
+
+    def handle(self: logging.Logger, record: logging.LogRecord) -> None:
+        if record.levelno < logging.WARNING or not f"{record.name}.".startswith("torch."):
+            original(self, record)
+
+    with (
+        mock.patch.object(logging.Logger, "handle", handle),
+        mock.patch.object(_trace, "print", lambda *_, **__: None, create=True),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def _mode(model: nn.Module, train: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module in model.modules():
@@ -132,6 +149,7 @@ def trace(
 
     with (
         _mode(model, train),
+        _silent_log(),
         traced_by_rules_of_eager(model, call.names),
         _replaced_forward(model, call.names, step),
         _recorded_guards(model) as guards,
@@ -163,6 +181,16 @@ def trace(
 def _failure(model: nn.Module, error: Exception, frames: list[tuple[FrameType, int]]) -> str:
     """Says in one sentence which part of the model torch cannot export."""
     where = place_of(model, reversed(frames))
+    codes = [frame.f_code for frame, _ in frames]
+    detect = nn.modules.transformer._detect_is_causal_mask.__code__
+    if detect in codes:
+        is_encoder = nn.TransformerEncoder.forward.__code__ in codes
+        is_whole = nn.Transformer.forward.__code__ in codes
+        option = ("src_is_causal" if is_whole else "is_causal") if is_encoder else "tgt_is_causal"
+        return (
+            f"{name_of(model)} cannot be exported, as {where} looks into its mask, which one archive cannot hold; say "
+            f"what the mask is: {option}=True where it is causal, else False"
+        )
     if isinstance(error, (GuardOnDataDependentSymNode, DataDependentOutputException)):
         return (
             f"{name_of(model)} cannot be exported, as {where} decides by the values in a tensor, which one archive "

@@ -17,6 +17,28 @@ from torch import nn
 import trireme
 
 
+def test_a_full_disk_is_an_error_of_the_system_and_the_process_lives(tmp_path):
+    """A limit of the size of files, whose signal is ignored, is a disk that gets full."""
+    program = """
+import resource, signal, sys, torch, trireme
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+model = torch.nn.Linear(4, 1000)
+for limit in (1000, 10_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        trireme.export(model, (torch.zeros(2, 4), torch.zeros(2, 1000)), sys.argv[1], loss=torch.nn.MSELoss())
+    except OSError as error:
+        print(error)
+"""
+    path = tmp_path / "a.pt2"
+    path.write_text("as it was")
+    said = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout == 2 * f"cannot write {path}: File too large\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.pt2"]
+    assert path.read_text() == "as it was"
+
+
 def test_import_is_lazy():
     program = (
         "import sys, trireme; assert 'torch' not in sys.modules; print(trireme.__version__, 'export' in dir(trireme))"

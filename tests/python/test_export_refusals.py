@@ -24,6 +24,9 @@ def test_what_is_no_model_no_batch_and_no_folder(tmp_path):
     assert refusal(tmp_path, Net(), None) == (
         "the example batch is a NoneType; give a tensor, a tuple of tensors or a dict"
     )
+    assert refusal(tmp_path, torch.jit.trace(nn.Linear(4, 4), batch), batch) == (
+        "the model is a TorchScript module; give the nn.Module that it was made from"
+    )
     with pytest.raises(ValueError, match="^" + re.escape(f"the folder of {path} does not exist; make it first") + "$"):
         trireme.export(Net(), batch, path)
 
@@ -41,6 +44,24 @@ def test_hooks_on_gradients(tmp_path):
     assert refusal(tmp_path, model, (torch.randn(3, 4), tokens(3) % 3), loss=F.cross_entropy) == (
         "parameter l1.weight of Net has a hook on its gradient, which an archive does not hold; remove it, and do what it "
         "does in forward"
+    )
+
+
+def test_hooks_on_the_backward_pass_of_a_module(tmp_path):
+    for register in ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook"):
+        model = Net()
+        getattr(model.l1, register)(lambda *_: None)
+        assert refusal(tmp_path, model, (torch.randn(3, 4), tokens(3) % 3), loss=F.cross_entropy) == (
+            'module "l1" (Linear) of Net has a backward hook, which an archive does not hold; do what it does in forward'
+        )
+
+
+def test_complex_parameters(tmp_path):
+    model = Net()
+    model.l1.filter = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+    assert refusal(tmp_path, model, (torch.randn(3, 4), tokens(3) % 3), loss=F.cross_entropy) == (
+        "parameter l1.filter of Net is complex (torch.complex64); store it as a real one and call torch.view_as_complex "
+        "in forward"
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
+import re
 
 import pytest
 import torch
@@ -111,6 +113,67 @@ def test_what_torch_cannot_export_is_one_sentence(tmp_path, kind):
     assert refusal(tmp_path, Around(kind()), torch.randn(3, 4)) == (
         f'Around cannot be exported, as "middle" ({kind.__name__}) at test_unexportable.py:{line} {UNEXPORTABLE[kind]}'
     )
+
+
+def test_a_failure_is_one_sentence_without_the_graph(tmp_path, capfd, caplog):
+    log = logging.getLogger("torch.export")
+    refusal(tmp_path, Around(Branches()), torch.randn(3, 4))
+    assert capfd.readouterr() == ("", "")
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    log.warning("heard again")
+    assert "heard again" in caplog.text
+
+
+class Sequences(nn.Module):
+    def __init__(self, **options) -> None:
+        super().__init__()
+        kinds = {"batch_first": True, "dropout": 0.0}
+        self.whole = nn.Transformer(4, 2, 1, 1, 8, **kinds)
+        self.encoder, self.decoder = self.whole.encoder, self.whole.decoder
+        self.options = options
+
+    def forward(self, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        return self.call(x, mask).square().mean()
+
+
+class Encodes(Sequences):
+    def call(self, x, mask):
+        return self.encoder(x, mask, **self.options)
+
+
+class Decodes(Sequences):
+    def call(self, x, mask):
+        return self.decoder(x, x, mask, **self.options)
+
+
+class EncodesThenDecodes(Sequences):
+    def call(self, x, mask):
+        return self.whole(x, x, mask, **self.options)
+
+
+class DecodesLast(Sequences):
+    def call(self, x, mask):
+        return self.whole(x, x, tgt_mask=mask, **self.options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "part"),
+    [
+        (Encodes, "is_causal", "Encoder"),
+        (Decodes, "tgt_is_causal", "Decoder"),
+        (EncodesThenDecodes, "src_is_causal", "Encoder"),
+        (DecodesLast, "tgt_is_causal", "Decoder"),
+    ],
+)
+def test_a_mask_that_torch_would_look_into(tmp_path, kind, option, part):
+    line = inspect.getsourcelines(kind.call)[1] + 1
+    said = refusal(tmp_path, kind(), torch.randn(3, 5, 4))
+    assert re.sub('"[a-z.]*"', "M", said) == (
+        f"{kind.__name__} cannot be exported, as M (Transformer{part}) at test_unexportable.py:{line} looks into its mask, "
+        f"which one archive cannot hold; say what the mask is: {option}=True where it is causal, else False"
+    )
+    trireme.export(kind(**{option: True}), torch.randn(3, 5, 4), tmp_path / "a.pt2")
 
 
 class Raises(nn.Module):

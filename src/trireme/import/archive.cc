@@ -29,13 +29,14 @@ Result<std::string> root_folder(const ZipReader& zip) {
       return name.substr(0, name.size() - std::string_view("archive_format").size());
     }
   }
-  for (const std::string& name : zip.names()) {
-    if (name.ends_with("/constants.pkl") || name.ends_with("/data.pkl")) {
-      return Error{
-          fmt::format("{} is a TorchScript or torch.save file, not a .pt2; export the model with "
-                      "trireme.export",
-                      zip.path())};
-    }
+  const auto has = [&](std::string_view ending) {
+    return std::ranges::any_of(zip.names(),
+                               [&](const std::string& name) { return name.ends_with(ending); });
+  };
+  const bool is_script = has("/constants.pkl");
+  if (is_script || has("/data.pkl")) {
+    return Error{fmt::format("{} is a {} file, not a .pt2; export the model with trireme.export",
+                             zip.path(), is_script ? "TorchScript" : "torch.save")};
   }
   return Error{fmt::format("{} is a ZIP file but not a .pt2 of torch.export.save", zip.path())};
 }

@@ -174,16 +174,17 @@ TEST_F(DamagedZip, IsRefusedWhenItIsAnotherKindOfFile) {
   EXPECT_EQ(error_of_records(), " is a 'ts' archive, not a .pt2 of torch.export.save");
   record("archive_format").data = "a\nb";
   EXPECT_EQ(error_of_records(), " is a 'a\\x0ab' archive, not a .pt2 of torch.export.save");
-  const std::string kTorch =
-      " is a TorchScript or torch.save file, not a .pt2; export the model with trireme.export";
+  const std::string kNoExport = " file, not a .pt2; export the model with trireme.export";
   EXPECT_EQ(error_of(zip_file({{.name = "m/data.pkl", .data = "x"},
                                {.name = "m/constants.pkl", .data = "x"},
                                {.name = "m/code/__torch__.py", .data = "x"}})),
-            kTorch);
+            " is a TorchScript" + kNoExport);
+  EXPECT_EQ(error_of(zip_file({{.name = "m/code/__torch__/m.py", .data = "x", .method = 8}})),
+            " is a TorchScript" + kNoExport);
   EXPECT_EQ(error_of(zip_file({{.name = "m/data.pkl", .data = "x"},
                                {.name = "m/byteorder", .data = "little"},
                                {.name = "m/data/0", .data = "x"}})),
-            kTorch);
+            " is a torch.save" + kNoExport);
   const std::string kNoZip = " is not a ZIP file, so not an archive of torch.export.save";
   EXPECT_EQ(error_of(""), kNoZip);
   EXPECT_EQ(error_of("P"), kNoZip);

@@ -157,6 +157,10 @@ Result<uint64_t> ZipReader::read_entry(uint64_t position, uint64_t end) {
   }
   if ((flags & 1) != 0) return Error{fmt::format("{}: record {} is encrypted", path(), name)};
   if (method != 0 || stored_size != record.size) {
+    if (name.find("/code/__torch__") != std::string::npos) {  // all that torch itself compresses
+      return Error{fmt::format(
+          "{} is a TorchScript file, not a .pt2; export the model with trireme.export", path())};
+    }
     return Error{
         fmt::format("{}: record {} is compressed; write the archive with torch.export.save and do "
                     "not repack it",

@@ -17,9 +17,8 @@
 
 #include "trireme/cost/training_cost.h"
 
+namespace trireme {
 namespace {
-
-using namespace trireme;
 
 // Columns of a table in its order, the measured time in milliseconds last.
 using Fields = std::map<std::string, double>;
@@ -227,9 +226,7 @@ void cross_validate(const std::vector<std::vector<Row>>& tables, const Fit& fit)
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("errors of predicted step times");
   std::string constants_path;
   std::string data_path;
@@ -318,3 +315,8 @@ int main(int argc, char** argv) {
   fmt::print("RESULT {}\n", result.dump());
   return 0;
 }
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) { return trireme::run(argc, argv); }

@@ -7,7 +7,9 @@
 namespace trireme {
 namespace {
 
-double ceil_log2(int64_t n) { return std::bit_width(static_cast<uint64_t>(n - 1)); }
+double ceil_log2(int64_t n) {
+  return static_cast<double>(std::bit_width(static_cast<uint64_t>(n - 1)));
+}
 
 }  // namespace
 

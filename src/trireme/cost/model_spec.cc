@@ -66,8 +66,9 @@ Result<ModelSpec> parse_model_spec(std::string_view text) {
       return Error{fmt::format("'{}' is no size of a model; {}", one_line(item), kExample)};
     }
     const std::string_view digits = item.substr(equals + 1);
-    const char* end = digits.data() + digits.size();
-    const auto parsed = std::from_chars(digits.data(), end, spec.*key->member);
+    const char* begin = digits.data();  // NOLINT(bugprone-suspicious-stringview-data-usage)
+    const char* end = begin + digits.size();
+    const auto parsed = std::from_chars(begin, end, spec.*key->member);
     if (parsed.ec != std::errc() || parsed.ptr != end) {
       return Error{fmt::format("{} of a model is '{}', not 1 to {}", key->name, one_line(digits),
                                key->most)};

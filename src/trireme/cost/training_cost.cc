@@ -68,8 +68,8 @@ Status verify_layout(const ModelSpec& spec, const TrainingLayout& layout) {
 TrainingStep training_step(const ModelSpec& spec, const TrainingLayout& layout,
                            const DeviceModel& device, const TrainingHosts& hosts) {
   const ShardedBatch batch = {.micro_batch = layout.micro_batch, .tp = layout.tp};
-  const auto micro_batches =
-      static_cast<double>(layout.global_batch / layout.micro_batch / layout.dp);
+  const int64_t num_micro_batches = layout.global_batch / layout.micro_batch / layout.dp;
+  const int64_t layers_of_stage = spec.layers / layout.pp;
   const double boundary = boundary_bytes(spec, batch);
   const double sum = sum_seconds(layout.tp, boundary, hosts);
 
@@ -80,7 +80,7 @@ TrainingStep training_step(const ModelSpec& spec, const TrainingLayout& layout,
   step.embedding_s = pass_seconds(device, embedding_work(spec, batch)) + sum;
   step.head_s = pass_seconds(device, head_work(spec, batch)) + sum;
 
-  const double layers = static_cast<double>(spec.layers / layout.pp) * step.layer_s;  // of a stage
+  const double layers = static_cast<double>(layers_of_stage) * step.layer_s;
   const auto stages = static_cast<double>(layout.pp);
   double longest = layers + std::max(step.embedding_s, step.head_s);
   double transfer = 0;
@@ -94,10 +94,10 @@ TrainingStep training_step(const ModelSpec& spec, const TrainingLayout& layout,
   }
   // A micro-batch passes 2 (pp - 1) borders, and the steady state waits for one each way.
   step.pipeline_s = stages * layers + step.embedding_s + step.head_s + 2 * (stages - 1) * transfer +
-                    (micro_batches - 1) * (longest + 2 * transfer);
+                    static_cast<double>(num_micro_batches - 1) * (longest + 2 * transfer);
 
   const auto hidden = static_cast<double>(spec.hidden);
-  const double parameters = (static_cast<double>(spec.layers / layout.pp) * 12 * hidden +
+  const double parameters = (static_cast<double>(layers_of_stage) * 12 * hidden +
                              static_cast<double>(padded_vocab(spec, layout.tp))) *
                             hidden / static_cast<double>(layout.tp);
   step.reduction_s = replica_sum_seconds(layout, 2 * parameters, hosts);

@@ -104,8 +104,9 @@ std::vector<OperatorWork> layer_backward_work(const ModelSpec& spec, const Shard
 }
 
 std::vector<OperatorWork> embedding_work(const ModelSpec& spec, const ShardedBatch& batch) {
-  const double table = static_cast<double>(padded_vocab(spec, batch.tp) / batch.tp) *
-                       static_cast<double>(spec.hidden) * kElementBytes;
+  const int64_t vocab = padded_vocab(spec, batch.tp) / batch.tp;
+  const double table =
+      static_cast<double>(vocab) * static_cast<double>(spec.hidden) * kElementBytes;
   return {
       // Tokens, positions and dropout, forward and backward.
       copying("embedding", 6 * boundary_bytes(spec, batch), 10),

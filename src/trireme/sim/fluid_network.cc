@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-// Sums of rates are exact to about this part.
+// Sums of rates and weights are exact to about this part.
 constexpr double kRounding = 1e-12;
 
 }  // namespace
@@ -99,15 +99,11 @@ void FluidNetwork::collect(int32_t id) {
 
 void FluidNetwork::share(SimTime now) {
   for (const int32_t link : affected_links_) links_[link].left = links_[link].capacity;
-  new_rates_.assign(affected_.size(), 0);
   // Ids in ascending order within a priority, so that the result does not depend on the history.
   std::ranges::sort(affected_, [this](int32_t a, int32_t b) {
     return flows_[a].priority != flows_[b].priority ? flows_[a].priority > flows_[b].priority
                                                     : a < b;
   });
-  std::vector<double> before;
-  before.reserve(affected_.size());
-  for (const int32_t id : affected_) before.push_back(flows_[id].rate);
   for (size_t begin = 0; begin < affected_.size();) {
     size_t end = begin;
     while (end < affected_.size() &&
@@ -117,11 +113,7 @@ void FluidNetwork::share(SimTime now) {
     fill(std::span(affected_).subspan(begin, end - begin));
     begin = end;
   }
-  for (size_t i = 0; i < affected_.size(); ++i) {
-    const double rate = flows_[affected_[i]].rate;
-    flows_[affected_[i]].rate = before[i];
-    set_rate(now, affected_[i], rate);
-  }
+  for (const int32_t id : affected_) set_rate(now, id, flows_[id].new_rate);
 }
 
 // Raises all rates together until a link is full or a flow has all that it could use; fixes those,
@@ -136,7 +128,7 @@ void FluidNetwork::fill(std::span<const int32_t> flows) {
   }
   const auto fix = [this](Flow& flow, double rate) {
     flow.is_fixed = true;
-    flow.rate = rate;
+    flow.new_rate = rate;
     for (const LinkUse& use : flow.path) {
       Link& link = links_[use.link];
       if (link.mark != mark_) continue;
@@ -185,7 +177,7 @@ void FluidNetwork::set_rate(SimTime now, int32_t id, double rate) {
   ++flow.version;
   if (rate <= 0) return;  // what has priority leaves it nothing: it waits
   const double nanoseconds = std::ceil(flow.remaining / rate * 1e9 - 1e-6);
-  constexpr double kLatest = 4e18;
+  constexpr double kLatest = 9e18;  // the end of SimTime
   const SimTime end =
       now + static_cast<SimTime>(std::clamp(nanoseconds, 0.0, kLatest - static_cast<double>(now)));
   queue_.push({.time = end, .order = order_++, .flow = id, .version = flow.version});

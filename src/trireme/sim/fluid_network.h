@@ -40,7 +40,7 @@ class FluidNetwork {
     int32_t flow = 0;
   };
   // The next flow to end, if nothing starts before; of several at a time the one that was known
-  // first.
+  // first. 9e18 ns: never.
   [[nodiscard]] std::optional<Completion> next();
   // Ends that flow. REQUIRES: next() has a value.
   Completion pop();
@@ -55,6 +55,7 @@ class FluidNetwork {
     std::span<const LinkUse> path;
     double bound = 0;      // the rate if it were alone
     double rate = 0;       // bytes a second
+    double new_rate = 0;   // while rates are worked out
     double remaining = 0;  // bytes, at `since`
     SimTime since = 0;
     int32_t priority = 0;
@@ -96,7 +97,6 @@ class FluidNetwork {
   // Of the change at hand.
   std::vector<int32_t> affected_;
   std::vector<int32_t> affected_links_;
-  std::vector<double> new_rates_;  // as affected_
 };
 
 }  // namespace trireme

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <numbers>
 #include <queue>
 
@@ -14,90 +13,13 @@
 #include "trireme/schedule/peers.h"
 #include "trireme/sim/collective_phases.h"
 #include "trireme/sim/fluid_network.h"
+#include "trireme/sim/pass_table.h"
+#include "trireme/sim/rank_state.h"
 
 namespace trireme {
 namespace {
 
 using enum ActionKind;
-
-Status check_costs(const Schedule& schedule, const StepCosts& costs) {
-  const auto num_stages = static_cast<size_t>(schedule.num_stages);
-  if (costs.stages.size() != num_stages) {
-    return Error{fmt::format("there are costs of {} stages, but the schedule has {}",
-                             costs.stages.size(), num_stages)};
-  }
-  for (size_t s = 0; s < num_stages; ++s) {
-    if (costs.stages[s].chunks.size() != static_cast<size_t>(schedule.num_chunks)) {
-      return Error{fmt::format("stage {} has costs of {} chunks, but the schedule has {}", s,
-                               costs.stages[s].chunks.size(), schedule.num_chunks)};
-    }
-    if (costs.stages[s].bucket_bytes.size() < static_cast<size_t>(schedule.num_buckets[s])) {
-      return Error{fmt::format("stage {} has costs of {} buckets, but the schedule has {}", s,
-                               costs.stages[s].bucket_bytes.size(), schedule.num_buckets[s])};
-    }
-  }
-  if (costs.tied_bytes.size() < schedule.tied_groups.size()) {
-    return Error{fmt::format("there are costs of {} tied groups, but the schedule has {}",
-                             costs.tied_bytes.size(), schedule.tied_groups.size())};
-  }
-  return Status();
-}
-
-// All messages of a sender to a receiver, one after the other.
-struct Channel {
-  int32_t receiver = 0;
-  std::vector<LinkUse> path;
-  SimTime latency = 0;
-  double cpu_per_byte = 0;
-  std::deque<int32_t> ready;  // transfers that may begin
-  bool is_busy = false;
-};
-
-constexpr SimTime kNever = -1;
-
-struct Transfer {
-  Action receive;  // of the receiver
-  int32_t sender = 0;
-  int32_t receiver = 0;
-  int32_t channel = 0;  // of the sender
-  int64_t bytes = 0;
-  SimTime send_posted = kNever;
-  SimTime receive_posted = kNever;
-  SimTime done = kNever;
-  bool has_begun = false;
-};
-
-struct Communicator {
-  std::vector<int32_t> members;
-  std::vector<CollectivePhase> phases;
-};
-
-// One that is under way; of a communicator there is one at a time, since members wait for it.
-struct Collective {
-  const Communicator* communicator = nullptr;
-  double bytes = 0;
-  size_t num_come = 0;
-  size_t phase = 0;
-};
-
-enum class Waiting : uint8_t { kNot, kReceive, kSend, kCollective };
-
-struct Rank {
-  size_t at = 0;              // the next action
-  size_t next_receive = 0;    // the next action that could be a receive to post
-  int32_t num_posted = 0;     // receives that are posted and not yet waited for
-  std::deque<int32_t> sends;  // transfers that are not known to be over
-  Waiting waiting = Waiting::kNot;
-  int32_t waits_for = -1;  // a transfer
-  SimTime wait_begin = 0;
-  bool has_paid = false;  // the processor's share in the send at hand
-  SimTime compute = 0;
-  SimTime end = 0;
-  int64_t memory = 0;
-  int64_t peak = 0;
-  std::vector<Channel> channels;  // few: its neighbours
-  size_t first_transfer = 0;      // of those that it receives
-};
 
 class Simulator {
  public:
@@ -106,27 +28,29 @@ class Simulator {
       : schedule_(schedule),
         costs_(costs),
         options_(options),
+        passes_(schedule, costs),
         links_(cluster),
         network_(capacities(links_)),
         ranks_(schedule.ranks.size()) {}
 
   [[nodiscard]] int32_t num_devices() const { return links_.num_devices(); }
 
-  Simulation run() {
+  Result<Simulation> run() {
     size_t num_transfers = 0;
     for (int32_t r = 0; r < num_ranks(schedule_); ++r) {
       ranks_[r].first_transfer = num_transfers;
       num_transfers += 2 * static_cast<size_t>(num_micro_batches(r) * schedule_.num_chunks);
-      ranks_[r].memory = ranks_[r].peak = costs(r).static_bytes;
+      ranks_[r].memory = ranks_[r].peak = costs_of(r).static_bytes;
     }
     transfers_.resize(num_transfers);
     for (int32_t r = 0; r < num_ranks(schedule_); ++r) {
       post_receives(r, 0, schedule_.look_ahead);
       push(0, Event::Kind::kRank, r);
     }
-    while (true) {
+    while (!is_too_long_) {
       const auto flow = network_.next();
       if (flow.has_value() && (events_.empty() || flow->time <= events_.top().time)) {
+        if (flow->time > kMaxTime) break;
         end_flow(network_.pop());
       } else if (!events_.empty()) {
         const Event event = events_.top();
@@ -136,6 +60,9 @@ class Simulator {
         break;
       }
       ++num_events_;
+    }
+    if (is_too_long_ || network_.next().has_value()) {
+      return Error{"the step takes more than 146 years, which is the end of simulated time"};
     }
     return result();
   }
@@ -163,17 +90,15 @@ class Simulator {
     return capacities;
   }
 
-  [[nodiscard]] const StageCosts& costs(int32_t rank) const {
+  [[nodiscard]] const StageCosts& costs_of(int32_t rank) const {
     return costs_.stages[stage_of(schedule_, rank)];
-  }
-  [[nodiscard]] const ChunkCosts& costs(int32_t rank, int32_t chunk) const {
-    return costs(rank).chunks[chunk];
   }
   [[nodiscard]] int32_t num_micro_batches(int32_t rank) const {
     return schedule_.num_micro_batches[replica_of(schedule_, rank)];
   }
 
   void push(SimTime time, Event::Kind kind, int32_t id) {
+    is_too_long_ = is_too_long_ || time > kMaxTime;
     events_.push({.time = time, .order = order_++, .kind = kind, .id = id});
   }
 
@@ -189,11 +114,6 @@ class Simulator {
                                 .step = 0,
                                 .peer = peer,
                                 .bytes = bytes});
-  }
-
-  void hold(Rank& rank, int64_t bytes) {
-    rank.memory += bytes;
-    rank.peak = std::max(rank.peak, rank.memory);
   }
 
   // --- what a rank does ------------------------------------------------------------------------
@@ -241,30 +161,14 @@ class Simulator {
 
   void compute(int32_t r, const Action& action, SimTime now) {
     Rank& rank = ranks_[r];
-    const SimTime duration = jittered(duration_of(r, action), r, rank.at);
-    const EventClass event_class = event_class_of(action.kind);
-    record(r, event_class, action, now, now + duration);
+    const PassCost& cost = passes_.of(stage_of(schedule_, r), action);
+    const SimTime duration = jittered(cost.duration, r, rank.at);
+    record(r, event_class_of(action.kind), action, now, now + duration);
     rank.compute += duration;
-    account(r, action);
+    rank.peak = std::max(rank.peak, rank.memory + cost.held_bytes);
+    rank.memory += cost.left_bytes;
     ++rank.at;
     push(now + duration, Event::Kind::kRank, r);
-  }
-
-  [[nodiscard]] SimTime duration_of(int32_t r, const Action& action) const {
-    if (action.kind == kUpdate) return costs(r).update;
-    const ChunkCosts& chunk = costs(r, action.chunk);
-    switch (action.kind) {
-      case kBackward:
-        return chunk.backward;
-      case kInputGradient:
-        return chunk.input_gradient;
-      case kWeightGradient:
-        return chunk.weight_gradient;
-      case kRecompute:
-        return chunk.recompute;
-      default:
-        return chunk.forward;
-    }
   }
 
   [[nodiscard]] SimTime jittered(SimTime duration, int32_t r, size_t at) const {
@@ -275,59 +179,6 @@ class Simulator {
     const double v = static_cast<double>(bits & 0xffffffffU) * 0x1p-32;
     const double normal = std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
     return std::llround(static_cast<double>(duration) * std::exp(options_.jitter * normal));
-  }
-
-  // Memory: what the pass holds while it runs, and what it leaves behind.
-  void account(int32_t r, const Action& action) {
-    if (action.kind == kUpdate) return;
-    Rank& rank = ranks_[r];
-    const ChunkCosts& chunk = costs(r, action.chunk);
-    const auto leave = [&](int64_t during, int64_t after) {
-      rank.peak =
-          std::max(rank.peak, rank.memory + std::max(during, after) + chunk.transient_bytes);
-      rank.memory += after;
-    };
-    // What was received is part of what is kept.
-    const bool receives = !is_first_virtual_stage(schedule_, r, action.chunk);
-    const bool is_received =
-        receives &&
-        counterpart(schedule_, r, {kReceiveActivation, action.index, action.chunk}).has_value();
-    const int64_t received = is_received ? input_bytes(r, action.chunk) : 0;
-    const bool sends =
-        counterpart(schedule_, r, {kSendActivation, action.index, action.chunk}).has_value();
-    const int64_t sent = sends ? chunk.activation_bytes : 0;
-    const bool got_gradient =
-        counterpart(schedule_, r, {kReceiveGradient, action.index, action.chunk}).has_value();
-    const int64_t gradient = got_gradient ? output_gradient_bytes(r, action.chunk) : 0;
-    const int64_t sent_gradient = is_received ? chunk.gradient_bytes : 0;
-    switch (action.kind) {
-      case kForward:
-        return schedule_.is_training ? leave(0, chunk.kept_bytes - received + sent)
-                                     : leave(chunk.kept_bytes, sent - received);
-      case kForwardKeepingInput:
-        return leave(chunk.kept_bytes - received, chunk.kept_input_bytes - received + sent);
-      case kRecompute:
-        return leave(0, chunk.kept_bytes - chunk.kept_input_bytes);
-      case kBackward:
-        return leave(sent_gradient, sent_gradient - chunk.kept_bytes - gradient);
-      case kInputGradient:
-        return leave(sent_gradient + chunk.deferred_bytes,
-                     sent_gradient + chunk.deferred_bytes - chunk.kept_bytes - gradient);
-      case kWeightGradient:
-        return leave(0, -chunk.deferred_bytes);
-      default:
-        return;
-    }
-  }
-
-  // Of what a virtual stage gets from the one before, and from the one after.
-  [[nodiscard]] int64_t input_bytes(int32_t r, int32_t chunk) const {
-    const auto before = place_of(schedule_, r, virtual_stage_of(schedule_, r, chunk) - 1);
-    return before.has_value() ? costs(before->rank, before->chunk).activation_bytes : 0;
-  }
-  [[nodiscard]] int64_t output_gradient_bytes(int32_t r, int32_t chunk) const {
-    const auto after = place_of(schedule_, r, virtual_stage_of(schedule_, r, chunk) + 1);
-    return after.has_value() ? costs(after->rank, after->chunk).gradient_bytes : 0;
   }
 
   // --- transfers -------------------------------------------------------------------------------
@@ -354,13 +205,16 @@ class Simulator {
       latency += speed.latency;
       channel.cpu_per_byte = std::max(channel.cpu_per_byte, speed.cpu_per_byte);
     }
+    if (options_.has_free_network) {
+      latency = 0;
+      channel.cpu_per_byte = 0;
+    }
     channel.latency = to_sim_time(latency);
     return static_cast<int32_t>(channels.size()) - 1;
   }
 
-  [[nodiscard]] SimTime processor_time(const Transfer& transfer) const {
-    const Channel& channel = ranks_[transfer.sender].channels[transfer.channel];
-    return to_sim_time(channel.cpu_per_byte * static_cast<double>(transfer.bytes));
+  [[nodiscard]] SimTime processor_time(const Transfer& transfer) {
+    return to_sim_time(channel_of(transfer).cpu_per_byte * static_cast<double>(transfer.bytes));
   }
 
   // False: the rank goes on later.
@@ -374,9 +228,7 @@ class Simulator {
       transfer.receiver = other.rank;
       transfer.receive = other.action;
       transfer.channel = channel_to(r, other.rank);
-      const ChunkCosts& chunk = costs(r, action.chunk);
-      transfer.bytes =
-          action.kind == kSendActivation ? chunk.activation_bytes : chunk.gradient_bytes;
+      transfer.bytes = passes_.received_bytes(stage_of(schedule_, other.rank), other.action);
       rank.has_paid = true;
       if (const SimTime paid = processor_time(transfer); paid > 0) {
         record(r, EventClass::kWait, action, now, now + paid, other.rank);
@@ -425,8 +277,8 @@ class Simulator {
       ++rank.num_posted;
       const int32_t id = transfer_of(r, action);
       transfers_[id].receive_posted = now;
-      hold(rank, action.kind == kReceiveActivation ? input_bytes(r, action.chunk)
-                                                   : output_gradient_bytes(r, action.chunk));
+      rank.memory += passes_.received_bytes(stage_of(schedule_, r), action);
+      rank.peak = std::max(rank.peak, rank.memory);
       begin_if_ready(id, now);
     }
   }
@@ -438,24 +290,21 @@ class Simulator {
         (options_.transfers == TransferMode::kEager || transfer.receive_posted != kNever);
     if (!may_begin || transfer.has_begun) return;
     transfer.has_begun = true;
-    Channel& channel = ranks_[transfer.sender].channels[transfer.channel];
-    channel.ready.push_back(id);
-    if (!channel.is_busy) begin_next(channel, now);
+    const SimTime latency = channel_of(transfer).latency;
+    if (latency > 0) return push(now + latency, Event::Kind::kTransfer, id);
+    begin_transfer(id, now);
   }
 
-  void begin_next(Channel& channel, SimTime now) {
-    channel.is_busy = !channel.ready.empty();
-    if (!channel.is_busy) return;
-    push(now + channel.latency, Event::Kind::kTransfer, channel.ready.front());
-    channel.ready.pop_front();
+  [[nodiscard]] Channel& channel_of(const Transfer& transfer) {
+    return ranks_[transfer.sender].channels[transfer.channel];
   }
 
+  // Its latency has passed: its bytes come after those of the transfers before it.
   void begin_transfer(int32_t id, SimTime now) {
-    const Transfer& transfer = transfers_[id];
-    const Channel& channel = ranks_[transfer.sender].channels[transfer.channel];
-    if (transfer.bytes == 0 || channel.path.empty()) return end_transfer(id, now);
-    start_flow(now, channel.path, static_cast<double>(transfer.bytes),
-               {Event::Kind::kTransfer, id});
+    Channel& channel = channel_of(transfers_[id]);
+    if (channel.is_busy) return channel.arriving.push_back(id);
+    channel.is_busy = true;
+    start_flow(now, channel.path, transfers_[id].bytes, {Event::Kind::kTransfer, id});
   }
 
   void end_transfer(int32_t id, SimTime now) {
@@ -469,7 +318,13 @@ class Simulator {
              now, transfer.sender, transfer.bytes);
     }
     ranks_[transfer.sender].memory -= transfer.bytes;
-    begin_next(ranks_[transfer.sender].channels[transfer.channel], now);
+    Channel& channel = channel_of(transfer);
+    channel.is_busy = false;
+    if (!channel.arriving.empty()) {
+      const int32_t next = channel.arriving.front();
+      channel.arriving.pop_front();
+      begin_transfer(next, now);
+    }
     for (const int32_t r : {transfer.receiver, transfer.sender}) {
       Rank& rank = ranks_[r];
       if (rank.waiting == Waiting::kNot || rank.waits_for != id) continue;
@@ -495,7 +350,7 @@ class Simulator {
 
   [[nodiscard]] int64_t bytes_of(int32_t r, const Action& action) const {
     if (action.kind == kScalars) return costs_.scalar_bytes;
-    return action.kind == kAllReduce ? costs(r).bucket_bytes[action.index]
+    return action.kind == kAllReduce ? costs_of(r).bucket_bytes[action.index]
                                      : costs_.tied_bytes[action.index];
   }
 
@@ -514,7 +369,7 @@ class Simulator {
     }
     Collective& collective = collectives_[id];
     if (collective.num_come == 0) {
-      collective.bytes = static_cast<double>(bytes_of(r, action));
+      collective.bytes = bytes_of(r, action);
       collective.phase = 0;
     }
     ++collective.num_come;
@@ -526,12 +381,13 @@ class Simulator {
   void begin_latency(int32_t id, SimTime now) {
     const Communicator& communicator = communicators_[id];
     if (collectives_[id].phase == communicator.phases.size()) return end_collective(id, now);
-    push(now + communicator.phases[collectives_[id].phase].latency, Event::Kind::kCollective, id);
+    const SimTime latency =
+        options_.has_free_network ? 0 : communicator.phases[collectives_[id].phase].latency;
+    push(now + latency, Event::Kind::kCollective, id);
   }
 
   void begin_phase(int32_t id, SimTime now) {
     const CollectivePhase& phase = communicators_[id].phases[collectives_[id].phase];
-    if (collectives_[id].bytes == 0 || phase.path.empty()) return end_phase(id, now);
     start_flow(now, phase.path, collectives_[id].bytes, {Event::Kind::kCollective, id});
   }
 
@@ -541,7 +397,7 @@ class Simulator {
   }
 
   void end_collective(int32_t id, SimTime now) {
-    const auto bytes = static_cast<int64_t>(collectives_[id].bytes);
+    const int64_t bytes = collectives_[id].bytes;
     collectives_[id].num_come = 0;
     for (const int32_t member : communicators_[id].members) {
       Rank& rank = ranks_[member];
@@ -556,7 +412,8 @@ class Simulator {
 
   // --- flows -----------------------------------------------------------------------------------
 
-  void start_flow(SimTime now, const std::vector<LinkUse>& path, double bytes, FlowOwner owner) {
+  void start_flow(SimTime now, const std::vector<LinkUse>& path, int64_t bytes, FlowOwner owner) {
+    if (bytes == 0 || path.empty() || options_.has_free_network) return end(owner, now);
     if (free_flows_.empty()) {
       free_flows_.push_back(static_cast<int32_t>(owners_.size()));
       owners_.emplace_back();
@@ -564,14 +421,18 @@ class Simulator {
     const int32_t flow = free_flows_.back();
     free_flows_.pop_back();
     owners_[flow] = owner;
-    network_.start(now, flow, path, bytes);
+    const bool goes_first =
+        options_.sharing == LinkSharing::kTransfersFirst && owner.kind == Event::Kind::kTransfer;
+    network_.start(now, flow, path, static_cast<double>(bytes), goes_first ? 1 : 0);
   }
 
   void end_flow(const FluidNetwork::Completion& completion) {
-    const FlowOwner owner = owners_[completion.flow];
     free_flows_.push_back(completion.flow);
-    owner.kind == Event::Kind::kTransfer ? end_transfer(owner.id, completion.time)
-                                         : end_phase(owner.id, completion.time);
+    end(owners_[completion.flow], completion.time);
+  }
+
+  void end(const FlowOwner& owner, SimTime now) {
+    owner.kind == Event::Kind::kTransfer ? end_transfer(owner.id, now) : end_phase(owner.id, now);
   }
 
   // --- the result ------------------------------------------------------------------------------
@@ -612,6 +473,7 @@ class Simulator {
   const Schedule& schedule_;
   const StepCosts& costs_;
   const SimOptions& options_;
+  PassTable passes_;
   LinkGraph links_;
   FluidNetwork network_;
   std::vector<Rank> ranks_;
@@ -623,6 +485,7 @@ class Simulator {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   int64_t order_ = 0;
   int64_t num_events_ = 0;
+  bool is_too_long_ = false;
   Timeline timeline_;
 };
 
@@ -630,7 +493,10 @@ class Simulator {
 
 Result<Simulation> simulate(const Schedule& schedule, const StepCosts& costs,
                             const Cluster& cluster, const SimOptions& options) {
-  TRIREME_TRY(check_costs(schedule, costs));
+  TRIREME_TRY(verify_step_costs(costs, schedule));
+  if (!(options.jitter >= 0 && options.jitter <= 1)) {
+    return Error{fmt::format("the jitter is {}, not 0 to 1", options.jitter)};
+  }
   Simulator simulator(schedule, costs, cluster, options);
   if (simulator.num_devices() < num_ranks(schedule)) {
     return Error{fmt::format("the schedule has {} ranks, but the cluster {} devices",

@@ -6,16 +6,22 @@
 // waited for, and begins when its last member has come.
 //
 // A transfer begins when its send and its receive are posted (rendezvous), or with its send
-// (eager). It takes the latencies of its path, during which it occupies no link, and then its bytes
-// at the rate that its links give it (fluid_network.h). Those of one sender to one receiver go one
-// after the other, as on one connection. Collectives are one flow over the links of all members:
+// (eager: what a transport with buffers of its own does, as the loopback and kernels for small
+// messages). It takes the latencies of its path, during which it occupies no link, and then its
+// bytes at the rate that its links give it (fluid_network.h). The bytes of one sender to one
+// receiver go one after the other, as on one connection. Where a link has `cpu_per_byte`, the
+// sender computes nothing for so long after it has posted, nor the receiver after it has waited.
+// A collective is a few phases after each other, each a latency and then one flow over the links of
+// all members at once. Of V bytes and n members:
 //
-//   ring              2 (n-1)/n bytes over each hop of a ring in the order of the ranks, 2 (n-1)
-//                     times the latency of its slowest hop
-//   halving-doubling  the same bytes, 2 log2 n latencies (Rabenseifner); partners at distance
-//                     1, 2, 4, ... ; n is rounded up to a power of two for the latencies
-//   tree              2 bytes up and down a binary tree, 2 log2 n latencies
-//   hierarchical      a ring within each host, and one over the first ranks of the hosts
+//   ring              2 (n-1) latencies, 2 (n-1)/n V over each hop of a ring in the order of the
+//                     ranks (Patarasu and Yuan 2009)
+//   halving-doubling  phases of V/2, V/4, ... between partners at distance n/2, n/4, ..., and back
+//                     (Thakur et al. 2005, 4.5); where n is no power of two, the rest hands its
+//                     bytes in before, and gets the sum after
+//   tree              ceil(log2 n) phases of V up a binomial tree, and as many down
+//   hierarchical      a reduce-scatter by ring in each host, rings between hosts over a member's
+//                     part each, an all-gather in each host
 //
 // Everything follows from the arguments: the same ones give the same timeline.
 #pragma once
@@ -32,13 +38,17 @@ namespace trireme {
 
 enum class CollectiveAlgorithm : uint8_t { kRing, kHalvingDoubling, kTree, kHierarchical };
 enum class TransferMode : uint8_t { kRendezvous, kEager };
+// By priority: what the flows of transfers leave of a link is for those of collectives.
+enum class LinkSharing : uint8_t { kMaxMinFair, kTransfersFirst };
 
 struct SimOptions {
   CollectiveAlgorithm collectives = CollectiveAlgorithm::kRing;
   TransferMode transfers = TransferMode::kRendezvous;
-  double jitter = 0;  // of compute: the standard deviation of the logarithm of its duration
+  LinkSharing sharing = LinkSharing::kMaxMinFair;
+  double jitter = 0;  // 0 to 1, of compute: the standard deviation of the logarithm of its duration
   uint64_t seed = 0;  // of the jitter
-  bool records_events = true;  // false: the timeline has its header only
+  bool has_free_network = false;  // nothing that travels takes time
+  bool records_events = true;     // false: the timeline has its header only
 };
 
 struct Simulation {
@@ -50,8 +60,8 @@ struct Simulation {
   std::string busiest_link;
 };
 
-// Errors: fewer devices than ranks; costs that do not fit the schedule. REQUIRES: a verified
-// schedule and a verified cluster.
+// Errors: fewer devices than ranks; costs that do not fit the schedule; a step of more than 146
+// years. REQUIRES: a verified schedule, a verified cluster, costs up to kMaxStepCost.
 [[nodiscard]] Result<Simulation> simulate(const Schedule& schedule, const StepCosts& costs,
                                           const Cluster& cluster, const SimOptions& options = {});
 

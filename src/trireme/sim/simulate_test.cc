@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "trireme/schedule/builders.h"
-#include "trireme/sim/collective_phases.h"
 
 namespace trireme {
 namespace {
@@ -104,6 +103,58 @@ TEST(Simulate, TransfersOfOneConnectionTakeTurnsAndOthersShare) {
   EXPECT_EQ(ends, (std::vector<SimTime>{kSecond, 2 * kSecond, 3 * kSecond, 4 * kSecond}));
 }
 
+// Latency occupies no link: of four messages that follow each other each byte waits, no latency.
+TEST(Simulate, LatenciesOfAConnectionOverlap) {
+  StepCosts costs = costs_of(2, 1000);
+  for (StageCosts& stage : costs.stages) {
+    stage.chunks[0].forward = stage.chunks[0].backward = 0;
+    stage.chunks[0].gradient_bytes = 0;
+  }
+  Schedule schedule = schedule_of("gpipe", 2, {4});
+  schedule.look_ahead = 8;
+  const Simulation simulation = run(schedule, costs, star(2, {.bandwidth = 1000, .latency = 0.25}));
+  // There, back, and the sum of the losses: 2 (n-1) messages.
+  EXPECT_EQ(simulation.step, (kSecond / 2 + 4 * kSecond) + kSecond / 2 + 2 * kSecond / 2);
+}
+
+// Stage 1 sends 2000 bytes of gradients and then sums as many of weights, on one link of 1000 bytes
+// a second: both take 4 s, or the gradients 2 s.
+TEST(Simulate, TransfersMayGoBeforeCollectives) {
+  const Result<Schedule> schedule = parse_schedule(
+      "schedule text stages=2 micro-batches=1,1 buckets=1,1\n"
+      "rank 0: F0 SA0 RG0 B0 AR0 SC0 U\nrank 1: RA0 F0 B0 SG0 AR0 SC0 U\n"
+      "rank 2: F0 SA0 RG0 B0 AR0 SC0 U\nrank 3: RA0 F0 B0 SG0 AR0 SC0 U\n");
+  ASSERT_TRUE(schedule.ok());
+  StepCosts costs = costs_of(2, 2000);
+  for (StageCosts& stage : costs.stages) stage.bucket_bytes = {2000};
+  const auto backward_begin = [&](LinkSharing sharing) {
+    SimTime begin = 0;
+    for (const TimelineEvent& event :
+         run(schedule.value(), costs, star(4, {.bandwidth = 1000}), {.sharing = sharing})
+             .timeline.events) {
+      if (event.event_class == EventClass::kBackward) begin = std::max(begin, event.begin);
+    }
+    return begin;
+  };
+  EXPECT_EQ(backward_begin(LinkSharing::kMaxMinFair), (1 + 2 + 1 + 2 + 4) * kSecond);
+  EXPECT_EQ(backward_begin(LinkSharing::kTransfersFirst), (1 + 2 + 1 + 2 + 2) * kSecond);
+}
+
+// A millisecond a byte of both processors, before the transfer and after it.
+TEST(Simulate, AProcessorThatCopiesComputesNothing) {
+  const SimTime step = run(schedule_of("gpipe", 2, {1}), costs_of(2, 500),
+                           star(2, {.bandwidth = 1000, .cpu_per_byte = 1e-3}))
+                           .step;
+  EXPECT_EQ(step, 6 * kSecond + 2 * (kSecond / 2 + 2 * kSecond / 2));
+}
+
+TEST(Simulate, AFreeNetworkLeavesThePassesAlone) {
+  const Simulation simulation =
+      run(schedule_of("1f1b", 3, {5, 5}, {1, 1, 1}), costs_of(3, 3000),
+          star(6, {.bandwidth = 1e3, .latency = 1}), {.has_free_network = true});
+  EXPECT_EQ(simulation.step, (5 + 2) * 3 * kSecond);
+}
+
 TEST(Simulate, AllReducesHaveTheCostsOfTheirAlgorithms) {
   // n ranks, V bytes, alpha seconds a hop (two links), beta seconds a byte. Thakur et al. 2005.
   constexpr double kBytes = 4000;
@@ -112,7 +163,7 @@ TEST(Simulate, AllReducesHaveTheCostsOfTheirAlgorithms) {
   StepCosts costs = costs_of(1, 0);
   costs.stages[0].chunks[0].forward = costs.stages[0].chunks[0].backward = 0;
   costs.stages[0].bucket_bytes = {static_cast<int64_t>(kBytes)};
-  for (const int32_t n : {2, 4, 8}) {
+  for (const int32_t n : {2, 3, 4, 6, 8}) {
     const auto step = [&](CollectiveAlgorithm algorithm) {
       const Cluster cluster = star(n, {.bandwidth = 1 / kBeta, .latency = kAlpha / 2});
       const Schedule schedule = schedule_of("gpipe", 1, std::vector<int32_t>(n, 1), {1});
@@ -122,29 +173,38 @@ TEST(Simulate, AllReducesHaveTheCostsOfTheirAlgorithms) {
       const Schedule without = schedule_of("gpipe", 1, std::vector<int32_t>(n, 1), {0});
       return to_seconds(with - run(without, costs, cluster, options).step);
     };
-    const double log2n = std::log2(n);
     const double moved = 2.0 * (n - 1) / n * kBytes * kBeta;
     EXPECT_NEAR(step(CollectiveAlgorithm::kRing), 2 * (n - 1) * kAlpha + moved, 1e-6) << n;
-    EXPECT_NEAR(step(CollectiveAlgorithm::kHalvingDoubling), 2 * log2n * kAlpha + moved, 1e-6) << n;
+    const double rounds = std::ceil(std::log2(n));
+    EXPECT_NEAR(step(CollectiveAlgorithm::kTree), 2 * rounds * (kAlpha + kBytes * kBeta), 1e-6)
+        << n;
+    const double whole = std::exp2(std::floor(std::log2(n)));
+    const double folding = whole == n ? 0 : 2 * (kAlpha + kBytes * kBeta);
+    EXPECT_NEAR(step(CollectiveAlgorithm::kHalvingDoubling),
+                2 * std::log2(whole) * kAlpha + 2 * (whole - 1) / whole * kBytes * kBeta + folding,
+                1e-6)
+        << n;
   }
 }
 
+// h hosts of k devices: a reduce-scatter and an all-gather over k, with (k-1) alpha + (k-1)/k V
+// beta each, and between them k rings of h over V/k at once, which share the host's link.
 TEST(Simulate, AHierarchicalAllReduceCrossesTheNetworkOnceAHost) {
-  Cluster cluster = star(2, {.bandwidth = 1000});
+  Cluster cluster = star(2, {.bandwidth = 1000, .latency = 0.5});
   cluster.host_kinds[0].devices = 4;
-  cluster.host_kinds[0].link = {.bandwidth = 1e6, .latency = 0};
-  LinkGraph links(cluster);
-  const std::vector<int32_t> members = {0, 1, 2, 3, 4, 5, 6, 7};
-  double carried = 0;
-  for (const CollectivePhase& phase :
-       collective_phases(CollectiveAlgorithm::kHierarchical, members, links)) {
-    for (const LinkUse& use : phase.path) {
-      if (links.links()[use.link].from == "n0" && links.links()[use.link].to == "leaf0") {
-        carried += use.weight;
-      }
-    }
-  }
-  EXPECT_DOUBLE_EQ(carried, 1);  // 2 (n-1)/n with n = 2 hosts
+  cluster.host_kinds[0].link = {.bandwidth = 8000, .latency = 0};
+  StepCosts costs = costs_of(1, 0);
+  costs.stages[0].chunks[0].forward = costs.stages[0].chunks[0].backward = 0;
+  costs.stages[0].bucket_bytes = {8000};
+  const SimOptions options{.collectives = CollectiveAlgorithm::kHierarchical};
+  const std::vector<int32_t> micro_batches(8, 1);
+  const SimTime with =
+      run(schedule_of("gpipe", 1, micro_batches, {1}), costs, cluster, options).step;
+  const SimTime without =
+      run(schedule_of("gpipe", 1, micro_batches, {0}), costs, cluster, options).step;
+  const double inside = 2 * (3.0 / 4 * 8000 / 8000);
+  const double between = 2 * 1 * (2 * 0.5) + 4 * (2.0 * 1 / 2 * 8000 / 4) / 1000;
+  EXPECT_NEAR(to_seconds(with - without), inside + between, 1e-6);
 }
 
 TEST(Simulate, MemoryIsWhatTheScheduleKeepsInFlight) {
@@ -152,6 +212,34 @@ TEST(Simulate, MemoryIsWhatTheScheduleKeepsInFlight) {
   EXPECT_EQ(simulation.timeline.peak_bytes, (std::vector<int64_t>{4050, 3050, 2050, 1050}));
   const Simulation gpipe = run(schedule_of("gpipe", 4, {8}), costs_of(4, 0), star(4, {1e9, 0}));
   EXPECT_EQ(gpipe.timeline.peak_bytes, (std::vector<int64_t>(4, 8050)));
+}
+
+// Of one micro-batch at a time on stage 1: what is received (posted ahead), kept, sent and put off.
+TEST(Simulate, MemoryFollowsRecomputationAndSplitBackwards) {
+  const Result<Schedule> schedule = parse_schedule(
+      "schedule text stages=2 micro-batches=1\n"
+      "rank 0: Fc0 SA0 R0 RG0 I0 W0 SC0 U\n"
+      "rank 1: RA0 Fc0 R0 I0 SG0 W0 SC0 U\n");
+  ASSERT_TRUE(schedule.ok());
+  StepCosts costs = costs_of(2, 0);
+  for (StageCosts& stage : costs.stages) {
+    stage.static_bytes = 0;
+    stage.chunks[0] = {.forward = kSecond,
+                       .input_gradient = kSecond,
+                       .weight_gradient = kSecond,
+                       .recompute = kSecond,
+                       .activation_bytes = 10,
+                       .gradient_bytes = 20,
+                       .kept_bytes = 1000,
+                       .kept_input_bytes = 100,
+                       .deferred_bytes = 300,
+                       .transient_bytes = 5};
+  }
+  const Cluster cluster = star(2, {1e12, 0});
+  // Rank 0: R0 has 1000 + 5 with the gradient to come (20); the activations have left. I0 has 300
+  // more. Rank 1 sends 20 while it has 1000 + 300.
+  EXPECT_EQ(run(schedule.value(), costs, cluster).timeline.peak_bytes,
+            (std::vector<int64_t>{1000 + 20 + 300 + 5, 1000 + 300 + 20 + 5}));
 }
 
 TEST(Simulate, TheSameArgumentsGiveTheSameTimelineAndASeedAnother) {
@@ -199,6 +287,26 @@ TEST(Simulate, WhatDoesNotFitIsRefused) {
             "there are costs of 3 stages, but the schedule has 2");
   EXPECT_EQ(refusal(costs_of(2, 0), star(1, {1e9, 0})),
             "the schedule has 2 ranks, but the cluster 1 devices");
+  StepCosts few = costs_of(2, 0);
+  few.stages[1].chunks.clear();
+  EXPECT_EQ(refusal(few, star(2, {1e9, 0})),
+            "stage 1 has costs of 0 chunks, but the schedule has 1");
+  EXPECT_EQ(simulate(schedule, costs_of(2, 0), star(2, {1e9, 0}), {.jitter = 2}).error().message,
+            "the jitter is 2, not 0 to 1");
+}
+
+TEST(Simulate, AStepWithoutEndIsRefused) {
+  const char* message = "the step takes more than 146 years, which is the end of simulated time";
+  const StepCosts large = costs_of(2, kMaxStepCost);
+  const auto refusal = [](const StepCosts& costs, int32_t micro_batches, const Cluster& cluster) {
+    const Result<Simulation> simulation =
+        simulate(schedule_of("gpipe", 2, {micro_batches}), costs, cluster);
+    return simulation.ok() ? std::string("accepted") : simulation.error().message;
+  };
+  EXPECT_EQ(refusal(large, 1, star(2, {.bandwidth = 1})), message);
+  Cluster slow = star(2, {.bandwidth = 1e9});
+  slow.network.speed.cpu_per_byte = 1;
+  EXPECT_EQ(refusal(large, 1, slow), message);
 }
 
 }  // namespace

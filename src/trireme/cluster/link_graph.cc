@@ -166,6 +166,12 @@ const std::vector<LinkGraph::Edge>& LinkGraph::search_from(int32_t host) {
   return by;
 }
 
+std::vector<double> LinkGraph::bandwidths() const {
+  std::vector<double> bandwidths;
+  for (const Link& link : links_) bandwidths.push_back(link.speed.bandwidth);
+  return bandwidths;
+}
+
 std::vector<int32_t> LinkGraph::path(int32_t from, int32_t to) {
   if (from == to) return {};
   const int32_t first = host_of_device_[from];

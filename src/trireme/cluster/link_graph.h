@@ -27,6 +27,8 @@ class LinkGraph {
   [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }
   [[nodiscard]] const std::vector<Link>& links() const { return links_; }
 
+  [[nodiscard]] std::vector<double> bandwidths() const;  // of links()
+
   // Indices into links(), from the first device to the second; empty when they are the same.
   [[nodiscard]] std::vector<int32_t> path(int32_t from, int32_t to);
   // Whether the network joins all hosts.

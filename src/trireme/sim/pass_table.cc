@@ -1,6 +1,8 @@
 #include "trireme/sim/pass_table.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include <fmt/format.h>
 
@@ -79,6 +81,13 @@ void PassTable::add(const Schedule& schedule, const StepCosts& costs, int32_t st
       sent_gradient + deferred - kept - gradient);
   set(kWeightGradient, chunk_costs.weight_gradient, 0, -deferred);
   passes[static_cast<size_t>(kUpdate)].duration = costs.stages[stage].update;
+}
+
+// Box and Muller 1958.
+double log_normal(double deviation, uint64_t bits) {
+  const double u = (static_cast<double>(bits >> 32) + 0.5) * 0x1p-32;
+  const double v = static_cast<double>(bits & 0xffffffffU) * 0x1p-32;
+  return std::exp(deviation * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
 }
 
 }  // namespace trireme

@@ -52,4 +52,7 @@ class PassTable {
   std::vector<std::array<int64_t, 2>> received_;  // activations, gradients
 };
 
+// The exponential of a normal number with this standard deviation, of 64 random bits.
+[[nodiscard]] double log_normal(double deviation, uint64_t bits);
+
 }  // namespace trireme

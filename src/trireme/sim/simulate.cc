@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <queue>
 
 #include <fmt/format.h>
@@ -30,7 +29,7 @@ class Simulator {
         options_(options),
         passes_(schedule, costs),
         links_(cluster),
-        network_(capacities(links_)),
+        network_(links_.bandwidths()),
         ranks_(schedule.ranks.size()) {}
 
   [[nodiscard]] int32_t num_devices() const { return links_.num_devices(); }
@@ -83,12 +82,6 @@ class Simulator {
     Event::Kind kind = Event::Kind::kTransfer;
     int32_t id = 0;
   };
-
-  static std::vector<double> capacities(const LinkGraph& links) {
-    std::vector<double> capacities;
-    for (const LinkGraph::Link& link : links.links()) capacities.push_back(link.speed.bandwidth);
-    return capacities;
-  }
 
   [[nodiscard]] const StageCosts& costs_of(int32_t rank) const {
     return costs_.stages[stage_of(schedule_, rank)];
@@ -171,14 +164,10 @@ class Simulator {
     push(now + duration, Event::Kind::kRank, r);
   }
 
-  [[nodiscard]] SimTime jittered(SimTime duration, int32_t r, size_t at) const {
+  [[nodiscard]] SimTime jittered(SimTime duration, int32_t r, size_t place) const {
     if (options_.jitter == 0) return duration;
-    // Box and Muller.
-    const uint64_t bits = mix_bits(mix_bits(options_.seed, static_cast<uint64_t>(r)), at);
-    const double u = (static_cast<double>(bits >> 32) + 0.5) * 0x1p-32;
-    const double v = static_cast<double>(bits & 0xffffffffU) * 0x1p-32;
-    const double normal = std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
-    return std::llround(static_cast<double>(duration) * std::exp(options_.jitter * normal));
+    const uint64_t draw = mix_bits(mix_bits(options_.seed, static_cast<uint64_t>(r)), place);
+    return std::llround(static_cast<double>(duration) * log_normal(options_.jitter, draw));
   }
 
   // --- transfers -------------------------------------------------------------------------------

@@ -253,6 +253,24 @@ TEST(Simulate, TheSameArgumentsGiveTheSameTimelineAndASeedAnother) {
             run(schedule, costs, cluster, {.jitter = 0.1, .seed = 5}).step);
 }
 
+// The logarithm of what a pass takes, over what it would, has the deviation that was asked for.
+TEST(Simulate, TheJitterHasItsDeviation) {
+  const Simulation simulation = run(schedule_of("gpipe", 1, {2000}), costs_of(1, 0),
+                                    star(1, {1e9, 0}), {.jitter = 0.2, .seed = 1});
+  double sum = 0;
+  double squares = 0;
+  for (const TimelineEvent& event : simulation.timeline.events) {
+    if (event.event_class != EventClass::kForward) continue;
+    const double part = std::log(to_seconds(event.end - event.begin));
+    sum += part;
+    squares += part * part;
+  }
+  // Of 2000 draws: the standard error is 0.2 / sqrt(2000) of the mean, 0.2 / sqrt(4000) of the
+  // rest.
+  EXPECT_NEAR(sum / 2000, 0, 4 * 0.0045);
+  EXPECT_NEAR(std::sqrt(squares / 2000), 0.2, 4 * 0.0032);
+}
+
 // A compute lane has no holes that are not said: passes and waits add up.
 TEST(Simulate, PassesAndWaitsFillTheLaneOfARank) {
   const Simulation simulation = run(schedule_of("1f1b", 3, {5, 4}, {1, 1, 1}), costs_of(3, 3000),

@@ -29,6 +29,15 @@ constexpr Command kCommands[] = {
      .summary = "what would go where: the dry run of train",
      .footer = "Example:\n  trireme plan gpt.pt2 --pp 2 --dp 2 --micro-batches 4 -o plan.yaml",
      .add = add_plan},
+    {.name = "simulate",
+     .summary = "what a step of a schedule would cost on a cluster",
+     .footer = "Examples:\n"
+               "  trireme simulate 1f1b --costs costs.yaml --cluster cluster.yaml --dp 4 "
+               "--micro-batches 16\n"
+               "  trireme simulate own.schedule --costs costs.yaml --cluster cluster.yaml "
+               "-o own.timeline\n"
+               "  trireme report own.timeline -o own.html",
+     .add = add_simulate},
     {.name = "report",
      .summary = "where the time of a run went, and whether it was predicted",
      .footer = "Examples:\n"

@@ -187,4 +187,14 @@ Status verify_cluster(const Cluster& cluster) {
   return Status();
 }
 
+std::vector<const DeviceKind*> devices_of(const Cluster& cluster) {
+  std::vector<const DeviceKind*> devices;
+  for (const HostGroup& group : cluster.hosts) {
+    const auto host = std::ranges::find(cluster.host_kinds, group.kind, &HostKind::name);
+    const auto device = std::ranges::find(cluster.device_kinds, host->device, &DeviceKind::name);
+    devices.insert(devices.end(), static_cast<size_t>(group.count) * host->devices, &*device);
+  }
+  return devices;
+}
+
 }  // namespace trireme

@@ -114,6 +114,9 @@ struct Cluster {
 // devices.
 [[nodiscard]] Status verify_cluster(const Cluster& cluster);
 
+// The kind of each device, in the order of devices. REQUIRES: it verifies, and outlives them.
+[[nodiscard]] std::vector<const DeviceKind*> devices_of(const Cluster& cluster);
+
 // Inverses of each other for every cluster that verifies.
 [[nodiscard]] std::string to_text(const Cluster& cluster);
 [[nodiscard]] Result<Cluster> parse_cluster(std::string_view text);

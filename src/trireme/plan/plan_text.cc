@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "trireme/base/human_bytes.h"
 #include "trireme/base/json_text.h"
 #include "trireme/base/one_line.h"
 #include "trireme/plan/plan.h"
@@ -26,13 +27,6 @@ PlanStage read_stage(const YAML::Node& node) {
   stage.bytes_out = node["bytes_out"].as<int64_t>(0);
   if (node["inputs"]) stage.inputs = node["inputs"].as<std::vector<std::string>>();
   return stage;
-}
-
-std::string human_bytes(int64_t bytes) {
-  if (bytes < 10'000) return fmt::format("{} B", bytes);
-  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
-  if (bytes < 10'000'000'000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
-  return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
 }
 
 // "1", or with chunks "1.0": the stage and its chunk, as a schedule writes them.

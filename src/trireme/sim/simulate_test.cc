@@ -43,8 +43,12 @@ Schedule schedule_of(const char* name, int32_t stages, std::vector<int32_t> micr
   return std::move(schedule).value();
 }
 
-Simulation run(const Schedule& schedule, const StepCosts& costs, const Cluster& cluster,
+// With the costs of as many buckets as the schedule has.
+Simulation run(const Schedule& schedule, StepCosts costs, const Cluster& cluster,
                const SimOptions& options = {}) {
+  for (size_t s = 0; s < costs.stages.size(); ++s) {
+    costs.stages[s].bucket_bytes.resize(static_cast<size_t>(schedule.num_buckets[s]));
+  }
   Result<Simulation> simulation = simulate(schedule, costs, cluster, options);
   EXPECT_TRUE(simulation.ok()) << (simulation.ok() ? "" : simulation.error().message);
   const Status verified = verify_timeline(simulation.value().timeline);
@@ -309,6 +313,15 @@ TEST(Simulate, WhatDoesNotFitIsRefused) {
   few.stages[1].chunks.clear();
   EXPECT_EQ(refusal(few, star(2, {1e9, 0})),
             "stage 1 has costs of 0 chunks, but the schedule has 1");
+  StepCosts tied = costs_of(2, 0);
+  tied.tied_bytes = {8};
+  EXPECT_EQ(refusal(tied, star(2, {1e9, 0})),
+            "there are costs of 1 tied groups, but the schedule has 0");
+  StepCosts buckets = costs_of(2, 0);
+  buckets.stages[1].bucket_bytes = {8, 8};
+  EXPECT_EQ(
+      simulate(schedule_of("gpipe", 2, {1, 1}, {1, 1}), buckets, star(4, {1e9, 0})).error().message,
+      "stage 1 has costs of 2 buckets, but the schedule has 1");
   EXPECT_EQ(simulate(schedule, costs_of(2, 0), star(2, {1e9, 0}), {.jitter = 2}).error().message,
             "the jitter is 2, not 0 to 1");
 }

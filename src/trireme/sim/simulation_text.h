@@ -1,0 +1,18 @@
+// A Simulation for people and for programs.
+#pragma once
+
+#include <string>
+
+#include "trireme/cluster/cluster.h"
+#include "trireme/sim/simulate.h"
+
+namespace trireme {
+
+// `free_network_step`: of the same schedule with SimOptions::has_free_network; what the step takes
+// beyond it is communication that nothing hides. REQUIRES: the cluster of the simulation.
+[[nodiscard]] std::string simulation_table(const Simulation& simulation, SimTime free_network_step,
+                                           const Cluster& cluster);
+[[nodiscard]] std::string simulation_json(const Simulation& simulation, SimTime free_network_step,
+                                          const Cluster& cluster);
+
+}  // namespace trireme

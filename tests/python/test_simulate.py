@@ -1,0 +1,125 @@
+"""`trireme simulate`: the table, the JSON and the timeline, against arithmetic written out here."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import command
+import pytest
+
+pytestmark = pytest.mark.binary
+
+EXAMPLES = command.REPOSITORY / "examples"
+# Two stages with passes of 2 s and 4 s, that send 500 bytes each way.
+COSTS = """\
+format: trireme-step-costs-1
+stages:
+  - &stage
+    chunks: [{forward_ns: 2000000000, backward_ns: 4000000000, activation_bytes: 500, gradient_bytes: 500,
+              kept_bytes: 1000}]
+    bucket_bytes: [3000]
+    static_bytes: 50
+  - *stage
+"""
+# 1000 bytes a second.
+CLUSTER = """\
+format: trireme-cluster-1
+device_kinds: {d: {flops: {float32: 1e12}, memory: 4000, bandwidth: 1e12}}
+host_kinds: {h: {device: d, link: {bandwidth: 1e15}}}
+hosts: [{name: n, kind: h, count: 4}]
+network: {topology: fat-tree, bandwidth: 1000, hosts_per_switch: 4}
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "costs.yaml").write_text(COSTS)
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    return ["--costs", tmp_path / "costs.yaml", "--cluster", tmp_path / "cluster.yaml"]
+
+
+def simulate(*arguments):
+    return json.loads(command.run("simulate", *arguments, "--json").stdout)
+
+
+def test_a_step_of_gpipe_is_its_closed_form_and_its_transfers(files):
+    found = simulate("gpipe", *files, "--micro-batches", 3)
+    assert found["free_network_step_ns"] == (3 + 1) * 6 * 10**9
+    # The first activation and the last gradient are waited for, half a second each; the others are hidden.
+    assert found["step_ns"] == found["free_network_step_ns"] + 10**9
+    assert [rank["compute_ns"] for rank in found["ranks"]] == [18 * 10**9] * 2
+    assert found["bubble_rate"] == pytest.approx(1 - 18 / 25)
+    assert found["ranks"][1] == {
+        "host": "n1",
+        "compute_ns": 18 * 10**9,
+        "peak_bytes": 50 + 3 * 1000 + 500,
+        "device_bytes": 4000,
+    }
+
+
+def test_replicas_sum_their_gradients(files):
+    alone, both = (simulate("1f1b", *files, "--dp", dp, "--micro-batches", 2)["step_ns"] for dp in (1, 2))
+    # A ring of two: 2 (2 - 1) / 2 x 3000 bytes. Stage 0 has its gradients last.
+    assert both - alone == 3 * 10**9
+
+
+def test_a_schedule_may_be_a_file(files, tmp_path):
+    own = tmp_path / "own.schedule"
+    own.write_text("schedule own stages=2 micro-batches=1\nrank 0: F0 SA0 RG0 B0 SC0 U\nrank 1: RA0 F0 B0 SG0 SC0 U\n")
+    assert simulate(own, *files)["step_ns"] == 13 * 10**9
+
+
+def test_the_report_reads_what_was_simulated(files, tmp_path):
+    timeline = tmp_path / "step.timeline"
+    step = simulate("1f1b", *files, "--micro-batches", 4, "-o", timeline)
+    report = json.loads(command.run("report", timeline, "--json").stdout)
+    assert report["wall_ns"] == step["step_ns"]
+    assert [rank["compute_ns"] for rank in report["ranks"]] == [rank["compute_ns"] for rank in step["ranks"]]
+
+
+def test_the_table_says_what_does_not_fit(files):
+    table = command.run("simulate", "gpipe", *files, "--micro-batches", 8).stdout
+    assert "gpipe, 2 stages x 1 replica, simulated\n  step           55 s\n" in table
+    assert "communication  1 s that nothing hides: 1.8 % of the step\n" in table
+    assert "rank 0 needs 10.1 kB, more than the 4000 B of its d" in table
+
+
+def test_the_example_of_the_readme_runs():
+    (line,) = re.findall(r"^    trireme (simulate .*)$", (command.REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    words = [command.REPOSITORY / word if word.startswith("examples/") else word for word in line.split()]
+    assert "8 stages x 8 replicas" in command.run(*words).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["1f1bb"], "cannot open 1f1bb: No such file or directory, and no schedule by name: "),
+        (["1f1b", "--dp", 3], "the schedule has 6 ranks, but the cluster 4 devices"),
+        (["1f1b", "--jitter", 2], "the jitter is 2, not 0 to 1"),
+        (["own.schedule", "--dp", 2], "a schedule from a file says what --dp says; leave it out"),
+    ],
+)
+def test_what_is_wrong_is_said(files, arguments, said):
+    result = command.run("simulate", *arguments, *files, code=2)
+    assert result.stderr.startswith(f"trireme: {said}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_is_wrong_in_a_file_is_said_with_its_line(files, tmp_path):
+    (tmp_path / "costs.yaml").write_text(COSTS.replace("bucket_bytes", "buckets"))
+    result = command.run("simulate", "1f1b", *files, code=2)
+    assert result.stderr == f'trireme: {tmp_path / "costs.yaml"}: line 6: a stage has no key "buckets"\n'
+    (tmp_path / "costs.yaml").write_text(COSTS + "tied_bytes: [8]\n")
+    result = command.run("simulate", "1f1b", *files, code=2)
+    assert result.stderr == (
+        f"trireme: {tmp_path / 'costs.yaml'} has tied_bytes, but a schedule by name ties nothing; "
+        "give the schedule as a file with tied=\n"
+    )
+    (tmp_path / "costs.yaml").write_text(COSTS)
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("1000,", "0,"))
+    result = command.run("simulate", "1f1b", *files, code=2)
+    assert result.stderr == (
+        f"trireme: {tmp_path / 'cluster.yaml'}: "
+        "the bandwidth of the network is 0 bytes a second; it must be at least 1\n"
+    )

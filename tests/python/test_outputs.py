@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -132,6 +133,43 @@ def test_what_cannot_be_written_is_refused_at_the_start(tmp_path, option, words)
         held.bind(str(tmp_path / "socket"))
         assert said(tmp_path / "socket") == "this is a socket or a disk, not a file\n"
     assert {path.name for path in tmp_path.iterdir()} == {"link", "pipe", "socket"}
+
+
+def test_a_plan_takes_the_place_of_plans_only(tmp_path):
+    plan, link, other = tmp_path / "plan.yaml", tmp_path / "link.yaml", tmp_path / "notes.yaml"
+    plan.touch()
+    link.symlink_to(plan)
+    for stages in (1, 2):
+        command.run("plan", NANOGPT[0], "--pp", stages, "-o", link)
+        assert f"pp: {stages}\n" in plan.read_text()
+    assert link.is_symlink()
+    for content in (b"format: trireme-plan-2\n", b"pp: [", NANOGPT[0].read_bytes()):
+        other.write_bytes(content)
+        assert refusal("plan", NANOGPT[0], "-o", other, path=other) == (
+            f"trireme: -o {other}: this file is no plan, so it is not overwritten; remove it or name another\n"
+        )
+
+
+def test_a_plan_is_written_whole_or_not_at_all(tmp_path):
+    """A limit of the size of files is a disk that gets full; Python ignores its signal, and so do its children then."""
+    plan = tmp_path / "plan.yaml"
+    command.run("plan", NANOGPT[0], "-o", plan)
+    before = plan.read_bytes()
+    words = [command.BINARY, "plan", NANOGPT[0], "--pp", "2", "-o"]
+    for path in (plan, tmp_path / "new.yaml"):
+        said = subprocess.run(
+            [*words, path],
+            capture_output=True,
+            text=True,
+            timeout=command.TIMEOUT_S,
+            check=False,
+            restore_signals=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+        )
+        assert said.stderr == f"trireme: cannot write {path}: File too large\n"
+        assert (said.returncode, said.stdout) == (2, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.yaml"]
+    assert plan.read_bytes() == before
 
 
 def test_weights_are_no_stream(tmp_path):

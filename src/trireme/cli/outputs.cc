@@ -78,7 +78,7 @@ Status check_writable(const std::string& option, const std::string& path, WriteK
     return refuse(is_pipe ? "this is a pipe, not a file" : "this is a device, not a file");
   }
   const bool exists = fs::exists(path, code);
-  if (exists && kind == WriteKind::kInPlace) {
+  if (exists && (kind == WriteKind::kInPlace || is_special)) {
     if (::access(path.c_str(), W_OK) == 0) return Status();
     return refuse(fmt::format("cannot write the file: {}", std::strerror(errno)));
   }
@@ -94,7 +94,7 @@ Status check_writable(const std::string& option, const std::string& path, WriteK
                          fmt::format("{:_<{}}", fmt::format(".trireme.{}", ::getpid()),
                                      fs::path(target).filename().string().size());
   const Status creatable =
-      check_creatable(kind == WriteKind::kReplaced ? temporary_name(target) : probe.string());
+      check_creatable(kind == WriteKind::kInPlace ? probe.string() : temporary_name(target));
   if (creatable.ok()) return creatable;
   return refuse(fmt::format("cannot write to the folder: {}", creatable.error().message));
 }

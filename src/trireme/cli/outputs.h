@@ -10,8 +10,9 @@
 
 namespace trireme {
 
-// Where `path` is to be written: in place, or as a new file that takes its name at the end.
-enum class WriteKind { kInPlace, kReplaced };
+// Where `path` is to be written: in place, or as a new file that takes its name at the end; kWhole
+// is write_whole()'s way, a device or pipe in place and a file replaced.
+enum class WriteKind { kInPlace, kReplaced, kWhole };
 
 // Error when the folder of `path` is missing or no file can be made in it, or when `path` is there
 // and cannot be written so: a folder, a pipe with a name; where it is to be replaced, a device.

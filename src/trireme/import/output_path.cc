@@ -1,6 +1,7 @@
 #include "trireme/import/output_path.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -40,6 +41,26 @@ Status check_creatable(const std::string& path) {
   ::close(file);
   ::unlink(path.c_str());
   return Status();
+}
+
+Status write_whole(const std::string& path, std::string_view text) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const bool is_stream = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
+  const std::string target = behind_links(path);
+  const std::string draft = is_stream ? path : temporary_name(target);
+  std::FILE* file = std::fopen(draft.c_str(), "wb");
+  bool is_written = file != nullptr;
+  if (is_written) {
+    is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
+                 std::fflush(file) == 0 && (is_stream || fsync(fileno(file)) == 0);
+    is_written = std::fclose(file) == 0 && is_written;
+  }
+  if (is_written && !is_stream) is_written = std::rename(draft.c_str(), target.c_str()) == 0;
+  if (is_written) return Status();
+  const Error error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+  if (!is_stream) ::unlink(draft.c_str());
+  return error;
 }
 
 }  // namespace trireme

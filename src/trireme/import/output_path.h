@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "trireme/base/result.h"
 
@@ -20,5 +21,9 @@ void restore_folder(const std::string& path);
 // Makes a file of this name, which none has, and removes it. Error: what the system says, as in
 // "Permission denied".
 [[nodiscard]] Status check_creatable(const std::string& path);
+
+// Writes `text` as the file `path`, whole or not at all: beside it, then under its name. A device
+// or a pipe is written as it is.
+[[nodiscard]] Status write_whole(const std::string& path, std::string_view text);
 
 }  // namespace trireme

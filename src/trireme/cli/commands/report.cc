@@ -1,9 +1,6 @@
 // `trireme report`: where the time of a run went, and whether it was predicted.
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +11,7 @@
 #include "trireme/cli/command.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/validators.h"
+#include "trireme/import/output_path.h"
 #include "trireme/trace/report_text.h"
 #include "trireme/trace/timeline_files.h"
 
@@ -28,18 +26,11 @@ struct ReportRequest {
   bool wants_json = false;
 };
 
-Status write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  if (file.flush()) return Status();
-  return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
-}
-
 Result<std::string> run_report(const ReportRequest& request) {
   TRIREME_TRY(check_distinct({{"-o", request.page}, {"--chrome", request.chrome}},
                              {{"TIMELINE", request.timeline}, {"--against", request.against}}));
-  TRIREME_TRY(check_writable("-o", request.page, WriteKind::kInPlace));
-  TRIREME_TRY(check_writable("--chrome", request.chrome, WriteKind::kInPlace));
+  TRIREME_TRY(check_writable("-o", request.page, WriteKind::kWhole));
+  TRIREME_TRY(check_writable("--chrome", request.chrome, WriteKind::kWhole));
   TRIREME_TRY(const Timeline timeline, read_timeline(request.timeline));
   std::optional<Timeline> prediction;
   if (!request.against.empty()) {
@@ -60,9 +51,9 @@ Result<std::string> run_report(const ReportRequest& request) {
   const Timeline* other = prediction.has_value() ? &*prediction : nullptr;
   if (!request.page.empty()) {
     const std::string title = std::filesystem::path(request.timeline).filename().string();
-    TRIREME_TRY(write_text(request.page, report_page(timeline, other, title)));
+    TRIREME_TRY(write_whole(request.page, report_page(timeline, other, title)));
   }
-  if (!request.chrome.empty()) TRIREME_TRY(write_text(request.chrome, chrome_trace(timeline)));
+  if (!request.chrome.empty()) TRIREME_TRY(write_whole(request.chrome, chrome_trace(timeline)));
   return request.wants_json ? report_json(timeline, other) : report_table(timeline, other);
 }
 

@@ -87,6 +87,41 @@ def test_eval_takes_the_weights_of_the_model_or_of_init(own_model, eval_archive,
         )
 
 
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 4)])
+        self.noise = Noise()
+
+    @staticmethod
+    def rows(generator):
+        return {"x": normal(generator, 22, 6), "y": integers(generator, 4, 22)}
+
+    def forward(self, x, y):
+        return nn.functional.cross_entropy(self.noise(self.layers[0](x)), y)
+
+
+class Noise(nn.Module):
+    def forward(self, x):
+        return x * torch.bernoulli(torch.full_like(x, 0.5)) if self.training else x
+
+
+def test_random_numbers_in_evaluation_are_said(own_model, tmp_path):
+    model = own_model(Noisy)
+    data, shape = f"safetensors:{model.data}", ["--batch", 11, "--workers", 1, "--quiet"]
+    said = (
+        "trireme: the model draws random numbers in evaluation, too (aten.bernoulli.default of module 'noise'); if it "
+        "should not, export it with trireme.export(train=False) as well and give that archive by --eval-model\n"
+    )
+    train = ["train", model.archive, "--data", data, *shape, "--steps", 1]
+    assert command.run("eval", model.archive, "--data", data, *shape).stderr == said
+    assert command.run(*train, "--eval-data", data).stderr == said
+    assert command.run(*train).stderr == ""
+    other = tmp_path / "eval.pt2"
+    trireme.export(model.fresh(), {k: v[:3] for k, v in model.rows.items()}, other, train=False)
+    assert command.run(*train, "--eval-data", data, "--eval-model", other).stderr == ""
+
+
 def test_models_that_do_not_match(own_model, eval_archive, tmp_path):
     model = own_model(TwoHeads)
     path = tmp_path / "other.pt2"

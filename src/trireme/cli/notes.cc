@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/graph/draws.h"
+
 namespace trireme {
 
 std::string note_on_weights(const Archive& archive) {
@@ -29,6 +31,15 @@ std::string note_on_samples(const Archive& archive, const Plan& plan) {
       "the loss is not a mean over samples: each of the {} micro-batches of a batch is a batch of "
       "its own, as in gradient accumulation; --micro-batches 1 --dp 1 keeps batches whole",
       parts);
+}
+
+std::string note_on_draws(const Graph& graph) {
+  const auto first = std::ranges::find_if(graph.nodes, is_random_in_evaluation);
+  if (first == graph.nodes.end()) return "";
+  return fmt::format(
+      "the model draws random numbers in evaluation, too ({}); if it should not, export it with "
+      "trireme.export(train=False) as well and give that archive by --eval-model",
+      describe_node(*first));
 }
 
 }  // namespace trireme

@@ -16,4 +16,7 @@ namespace trireme {
 // One sentence, where the plan cuts batches whose loss is more than a mean over samples.
 [[nodiscard]] std::string note_on_samples(const Archive& archive, const Plan& plan);
 
+// One sentence, where the evaluation of a graph that was traced for training draws random numbers.
+[[nodiscard]] std::string note_on_draws(const Graph& graph);
+
 }  // namespace trireme

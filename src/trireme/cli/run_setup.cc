@@ -250,6 +250,8 @@ std::string RunSetup::describe_rank(int32_t rank) const {
 std::vector<std::string> RunSetup::notes() const {
   std::vector<std::string> notes = {note_on_samples(*archive, plan)};
   if (request.is_training) notes.push_back(note_on_micro_batches(graph, plan.micro_batches));
+  const bool evaluates = !request.is_training || !request.eval_data.empty();
+  if (evaluates && !eval_model.has_value()) notes.push_back(note_on_draws(graph));
   std::erase(notes, "");
   return notes;
 }

@@ -9,6 +9,7 @@ import argparse
 import itertools
 import json
 import math
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,4 +63,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may leave, as head does
     raise SystemExit(main())

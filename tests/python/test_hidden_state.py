@@ -185,6 +185,20 @@ def test_a_complex_parameter_in_an_archive_is_refused(own_model, monkeypatch):
     ) in refusal.stderr
 
 
+class Overwrites(Head):
+    def middle(self, x):
+        gate = x.sigmoid()
+        squared = gate.square()
+        gate.mul_(2)
+        return squared + gate
+
+
+def test_what_torch_says_in_a_run_has_no_hint_to_python(own_model):
+    failure = own_model(Overwrites).command("--batch", 11, "--steps", 1, "--quiet", code=1).stderr
+    assert failure.startswith("rank 0 (stage 0, replica 0) failed: step 1: B0 (backward of micro-batch 0): one of the ")
+    assert failure.endswith("is at version 1; expected version 0 instead\n")
+
+
 class FloatItem(Head):
     def middle(self, x):
         return x * x.detach().abs().mean().item()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -68,6 +70,17 @@ def test_a_loss_that_is_not_finite_is_said(tmp_path):
     assert shown.returncode == 0
     assert "the loss of step 3 is not finite\n" in shown.stdout
     assert plot(path, "--below", 0.9).returncode == 1
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "loss": 2.0}\n')
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "trireme.plot", path]
+    shown = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(theirs)
+    assert (shown.returncode, shown.stderr) == (-signal.SIGPIPE, b"")
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\x00", b"loss", b"[1, 2]\n3\n", b""])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -47,7 +46,9 @@ def test_the_example_trains(tmp_path):
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    losses = [json.loads(line)["loss"] for line in (tmp_path / "spiral.jsonl").read_text().splitlines()]
+    steps = command.read_metrics(tmp_path / "spiral.jsonl")
+    assert [field for field in steps[0] if f"`{field}`" not in README] == []
+    losses = [step["loss"] for step in steps]
     assert len(losses) == 300
     assert losses[-1] < 0.5 * losses[0]
     assert "loss +---" in result.stdout

@@ -93,7 +93,8 @@ constexpr const char* kFooter =
     "  trireme eval gpt.pt2 --data tokens:valid.bin --batch 32 --init out.safetensors\n"
     "  torchrun --no-python --nproc-per-node 4 trireme-worker train gpt.pt2 --data bytes:texts "
     "--batch 32 --steps 200 --pp 2 --dp 2\n"
-    "Exit status: 0 done, 1 the run failed, 2 the request, the model or the plan was wrong.";
+    "Exit status: 0 done; 1 the run failed, also by weights or rows that a rank finds damaged;\n"
+    "2 the request, the model or the plan was wrong.";
 
 }  // namespace
 

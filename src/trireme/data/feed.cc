@@ -227,11 +227,15 @@ Status Feed::add_length(const LengthOption& option, size_t column) {
         "--lengths {}={} needs a symbolic dim of the input {} besides the batch, but {}",
         option.input, option.column, to_text(found->type), which)};
   }
-  Length length{.symbol = found->type.sizes[dims[0]].name, .column = column};
+  Length length{.symbol = found->type.sizes[dims[0]].name,
+                .option = fmt::format("{}={}", option.input, option.column),
+                .column = column};
   for (const Length& other : lengths_) {
     if (other.symbol != length.symbol) continue;
-    return Error{fmt::format("--lengths {}={}: that size has its lengths from another --lengths",
-                             option.input, option.column)};
+    return Error{fmt::format(
+        "--lengths {}: --lengths {} says the lengths of the size {}, which is the same one; leave "
+        "one of them out",
+        length.option, other.option, length.symbol)};
   }
   TRIREME_TRY(check_lengths(option, length));
   lengths_.push_back(std::move(length));

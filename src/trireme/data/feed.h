@@ -76,6 +76,7 @@ class Feed {
   };
   struct Length {
     std::string symbol;
+    std::string option;   // "x=n"
     size_t column = 0;    // of the dataset
     int64_t least = 1;    // for which the model was exported; no model takes a size of 0
     int64_t longest = 0;  // of all samples

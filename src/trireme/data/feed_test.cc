@@ -226,7 +226,8 @@ TEST(LengthsFeed, RefusesLengthsThatDoNotFit) {
   EXPECT_EQ(refusal(padded.graph, {.data = padded.data,
                                    .lengths = {{.input = "x", .dim = {}, .column = "n"},
                                                {.input = "m", .dim = 0, .column = "n"}}}),
-            "--lengths m=n: that size has its lengths from another --lengths");
+            "--lengths m=n: --lengths x=n says the lengths of the size s1, which is the same one; "
+            "leave one of them out");
 }
 
 TEST(Feed, PutsTheBatchWhereTheModelHasIt) {

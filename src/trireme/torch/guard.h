@@ -13,6 +13,8 @@ namespace trireme {
 
 // The first line of what libtorch says; its text carries a backtrace behind it.
 [[nodiscard]] std::string exception_text(const std::exception& exception);
+// Without its hint to a function of Python, which nobody can call here.
+[[nodiscard]] std::string without_hint(std::string text);
 
 // `body` returns a Result or a Status, or nothing.
 template <typename Body>
@@ -27,7 +29,7 @@ auto guard(Body body) {
       return Outcome(body());
     }
   } catch (const c10::Error& error) {
-    return Outcome(Error{error.what_without_backtrace()});
+    return Outcome(Error{without_hint(error.what_without_backtrace())});
   } catch (const std::exception& exception) {
     return Outcome(Error{exception_text(exception)});
   }

@@ -38,7 +38,11 @@ constexpr std::array kTypes = {
 
 std::string exception_text(const std::exception& exception) {
   const std::string text = exception.what();
-  return text.substr(0, text.find('\n'));
+  return without_hint(text.substr(0, text.find('\n')));
+}
+
+std::string without_hint(std::string text) {
+  return text.substr(0, text.find(". Hint: enable anomaly detection"));
 }
 
 at::ScalarType scalar_type(DType dtype) {

@@ -40,7 +40,7 @@ class RankLoop {
     }
     if (is_reporter()) publish(result_);
     if (context_.watch) context_.watch(nullptr);
-    enter("its end");
+    enter("the clean-up after its run");
     return Status();
   }
 

@@ -4,7 +4,29 @@
 #include <cmath>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "trireme/base/one_line.h"
+
 namespace trireme {
+
+Result<DeviceModel> device_model_of(const DeviceKind& kind, std::string_view dtype) {
+  std::string known;
+  for (const auto& [name, flops_per_s] : kind.flops) {
+    if (name == dtype) {
+      return DeviceModel{.flops_per_s = flops_per_s,
+                         .bytes_per_s = kind.bandwidth,
+                         .tile = 1,
+                         .matmul_efficiency = 0.8,
+                         .matmul_half_depth = 100,
+                         .memory_efficiency = 0.8,
+                         .launch_s = kind.launch};
+    }
+    known += (known.empty() ? "" : ", ") + one_line(name, 60);
+  }
+  return Error{fmt::format("device kind {} has no flops of {}, but of {}; add them to the cluster",
+                           in_quotes(kind.name), dtype, known)};
+}
 
 OperatorWork matmul_work(std::string name, const MatmulSize& size, double element_bytes) {
   const auto m = static_cast<double>(size.m);

@@ -19,6 +19,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+
+#include "trireme/base/result.h"
+#include "trireme/cluster/cluster.h"
 
 namespace trireme {
 
@@ -34,6 +38,10 @@ struct DeviceModel {
   double overlap_exponent = 5;   // p
   bool operator==(const DeviceModel&) const = default;
 };
+
+// A device of a Cluster, with the shares of its data sheet's rates that an A100 was found to reach
+// (bench/vtrain.json) and no tiles. Error: the cluster does not know the dtype's rate.
+[[nodiscard]] Result<DeviceModel> device_model_of(const DeviceKind& kind, std::string_view dtype);
 
 // batch products of [m, k] and [k, n].
 struct MatmulSize {

@@ -43,5 +43,20 @@ TEST(DeviceModel, APassTakesTheLongerOfComputingAndIssuingAndABitMoreWhereTheyAr
   EXPECT_DOUBLE_EQ(pass_seconds(kDevice, {}), 0);
 }
 
+TEST(DeviceModel, OfAClusterHasTheRatesOfItsKind) {
+  const DeviceKind kind = {.name = "a100",
+                           .flops = {{"bfloat16", 312e12}, {"float32", 19.5e12}},
+                           .memory = 80e9,
+                           .bandwidth = 2e12,
+                           .launch = 5e-6};
+  const DeviceModel device = device_model_of(kind, "float32").value();
+  EXPECT_EQ(device.flops_per_s, 19.5e12);
+  EXPECT_EQ(device.bytes_per_s, 2e12);
+  EXPECT_EQ(device.launch_s, 5e-6);
+  EXPECT_EQ(device_model_of(kind, "float64").error().message,
+            "device kind \"a100\" has no flops of float64, but of bfloat16, float32; add them to "
+            "the cluster");
+}
+
 }  // namespace
 }  // namespace trireme

@@ -39,15 +39,18 @@ TEST(Profile, IsReadAndWritten) {
 }
 
 TEST(Profile, RefusesWhatItCannotUseByLineOrBlock) {
-  EXPECT_EQ(refusal("[]"),
-            "it is not a profile of trireme profile (format: trireme-profile-1 is missing)");
+  EXPECT_EQ(refusal("[]"), "line 1: the profile is no map of keys");
+  EXPECT_EQ(refusal(replaced(kText, "profile-1", "plan-1")),
+            "line 1: the format is not trireme-profile-1");
   EXPECT_EQ(refusal("\xff"), "it is not UTF-8 text");
   EXPECT_EQ(refusal(replaced(kText, "num_nodes: 5", "nodes: 5")),
-            "line 1: there is no 'num_nodes'");
+            "line 3: the profile has no key \"nodes\"");
+  EXPECT_EQ(refusal(replaced(kText, "micro_batch: 2, ", "")),
+            "line 10: a size has no 'micro_batch'");
   EXPECT_EQ(refusal(replaced(kText, "micro_batch: 2", "micro_batch: few")),
-            "line 10: the value is of another kind than trireme profile writes");
+            "line 10: the value is of another kind than expected");
   EXPECT_EQ(refusal(replaced(kText, "from: analytic", "from: dreams")),
-            "line 8: from: \"dreams\" is neither measured nor analytic");
+            "line 8: \"dreams\" is neither measured nor analytic");
   EXPECT_EQ(refusal(replaced(kText, "micro_batch: 6", "micro_batch: 2")),
             "block \"linear\": micro_batch 2 after 2; the sizes are to ascend from 1");
   EXPECT_EQ(refusal(replaced(kText, "seconds: 0.002", "seconds: -1")),

@@ -1,10 +1,11 @@
-// The YAML of a Profile. yaml-cpp reports malformed files by exceptions; they end here.
+// The YAML of a Profile.
+
+#include <set>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include "trireme/base/json_text.h"
-#include "trireme/base/one_line.h"
+#include "trireme/base/yaml_keys.h"
 #include "trireme/cost/profile.h"
 
 namespace trireme {
@@ -38,52 +39,65 @@ void write_size(YAML::Emitter& out, const BlockSize& size) {
   out << YAML::EndMap;
 }
 
-// Of a key that must be there, with the line of the map for the message.
-YAML::Node needed(const YAML::Node& map, const char* key) {
-  if (!map.IsMap() || !map[key]) {
-    throw YAML::RepresentationException(map.Mark(), fmt::format("there is no '{}'", key));
-  }
-  return map[key];
-}
-
-CostSource read_source(const YAML::Node& map) {
-  const YAML::Node node = needed(map, "from");
-  const auto name = node.as<std::string>();
+CostSource read_source(const YamlKeys& keys) {
+  const auto name = keys.get<std::string>("from");
   for (const CostSource source : {CostSource::kMeasured, CostSource::kAnalytic}) {
     if (name == to_text(source)) return source;
   }
-  throw YAML::RepresentationException(
-      node.Mark(), fmt::format("from: {} is neither measured nor analytic", in_quotes(name)));
+  throw WrongYaml{keys.needed("from").Mark(),
+                  fmt::format("{} is neither measured nor analytic", in_quotes(name))};
 }
 
-std::optional<PassSeconds> read_seconds(const YAML::Node& map, std::string_view name) {
-  const YAML::Node node = map[std::string(name)];
-  if (!node) return std::nullopt;
-  return PassSeconds{.seconds = needed(node, "seconds").as<double>(),
-                     .spread = needed(node, "spread").as<double>(),
-                     .source = read_source(node)};
+std::optional<PassSeconds> read_seconds(const YamlKeys& block, const std::string& name) {
+  if (!block.has(name.c_str())) return std::nullopt;
+  const YamlKeys keys(block.needed(name.c_str()), "a time", {"seconds", "spread", "from"});
+  return PassSeconds{.seconds = keys.get<double>("seconds"),
+                     .spread = keys.get<double>("spread"),
+                     .source = read_source(keys)};
 }
 
 BlockSize read_size(const YAML::Node& node) {
-  BlockSize size;
-  size.micro_batch = needed(node, "micro_batch").as<int64_t>();
+  std::set<std::string> known = {"micro_batch", "kept_bytes"};
   for (size_t pass = 0; pass < kNumBlockPasses; ++pass) {
-    size.passes[pass] = read_seconds(node, to_text(static_cast<BlockPass>(pass)));
+    known.insert(std::string(to_text(static_cast<BlockPass>(pass))));
   }
-  if (const YAML::Node kept = node["kept_bytes"]) {
-    size.kept_bytes =
-        KeptBytes{.bytes = needed(kept, "bytes").as<int64_t>(), .source = read_source(kept)};
+  const YamlKeys keys(node, "a size", known);
+  BlockSize size;
+  size.micro_batch = keys.get<int64_t>("micro_batch");
+  for (size_t pass = 0; pass < kNumBlockPasses; ++pass) {
+    size.passes[pass] = read_seconds(keys, std::string(to_text(static_cast<BlockPass>(pass))));
+  }
+  if (keys.has("kept_bytes")) {
+    const YamlKeys kept(keys.needed("kept_bytes"), "kept_bytes", {"bytes", "from"});
+    size.kept_bytes = KeptBytes{.bytes = kept.get<int64_t>("bytes"), .source = read_source(kept)};
   }
   return size;
 }
 
 BlockProfile read_block(const YAML::Node& node) {
+  const YamlKeys keys(node, "a block", {"first_node", "first_module", "update", "sizes"});
   BlockProfile block;
-  block.first_node = needed(node, "first_node").as<std::string>();
-  block.first_module = node["first_module"].as<std::string>("");
-  block.update = read_seconds(node, "update");
-  for (const YAML::Node& size : needed(node, "sizes")) block.sizes.push_back(read_size(size));
+  block.first_node = keys.get<std::string>("first_node");
+  block.first_module = keys.get<std::string>("first_module", "");
+  block.update = read_seconds(keys, "update");
+  for (const YAML::Node& size : keys.needed_list("sizes")) block.sizes.push_back(read_size(size));
   return block;
+}
+
+Result<Profile> read_profile(const YAML::Node& root) {
+  const YamlKeys keys(root, "the profile", {"format", "model", "num_nodes", "device", "blocks"});
+  if (keys.get<std::string>("format") != kFormat) {
+    throw WrongYaml{root.Mark(), fmt::format("the format is not {}", kFormat)};
+  }
+  Profile profile;
+  profile.model = keys.get<std::string>("model", "");
+  profile.num_nodes = keys.get<int64_t>("num_nodes");
+  profile.device = keys.get<std::string>("device", "");
+  for (const YAML::Node& block : keys.needed_list("blocks")) {
+    profile.blocks.push_back(read_block(block));
+  }
+  TRIREME_TRY(verify_profile(profile));
+  return profile;
 }
 
 }  // namespace
@@ -108,31 +122,7 @@ std::string to_text(const Profile& profile) {
 }
 
 Result<Profile> parse_profile(std::string_view text) {
-  // The emitter could not write such strings again.
-  if (!is_utf8(text)) return Error{"it is not UTF-8 text"};
-  try {
-    const YAML::Node root = YAML::Load(std::string(text));
-    if (!root.IsMap() || root["format"].as<std::string>("") != kFormat) {
-      return Error{"it is not a profile of trireme profile (format: trireme-profile-1 is missing)"};
-    }
-    Profile profile;
-    profile.model = root["model"].as<std::string>("");
-    profile.num_nodes = needed(root, "num_nodes").as<int64_t>();
-    profile.device = root["device"].as<std::string>("");
-    for (const YAML::Node& block : needed(root, "blocks")) {
-      profile.blocks.push_back(read_block(block));
-    }
-    TRIREME_TRY(verify_profile(profile));
-    return profile;
-  } catch (const YAML::BadConversion& exception) {
-    return Error{fmt::format("line {}: the value is of another kind than trireme profile writes",
-                             exception.mark.line + 1)};
-  } catch (const YAML::RepresentationException& exception) {
-    return Error{fmt::format("line {}: {}", exception.mark.line + 1, one_line(exception.msg))};
-  } catch (const YAML::Exception& exception) {
-    return Error{
-        fmt::format("line {} is not YAML ({})", exception.mark.line + 1, one_line(exception.msg))};
-  }
+  return read_yaml<Profile>(text, read_profile);
 }
 
 }  // namespace trireme

@@ -46,6 +46,13 @@ struct StepCosts {
   bool operator==(const StepCosts&) const = default;
 };
 
+// Every number is 0 to kMaxStepCost.
+[[nodiscard]] Status verify_step_costs(const StepCosts& costs);
+// Of what was computed: what is more than kMaxStepCost stays more than it, so that
+// verify_step_costs() refuses it. REQUIRES: not below 0.
+[[nodiscard]] SimTime step_cost_time(double seconds);
+[[nodiscard]] int64_t step_cost_bytes(double bytes);
+
 // YAML, inverses of each other for numbers from 0 to kMaxStepCost; what is absent is 0.
 //
 //   format: trireme-step-costs-1

@@ -84,6 +84,7 @@ class StageCosting {
     }
     // Loss and items of each micro-batch of all replicas.
     costs.scalar_bytes = 2 * 8 * static_cast<int64_t>(plan_.dp) * plan_.micro_batches;
+    TRIREME_TRY(verify_step_costs(costs));
     return costs;
   }
 
@@ -94,7 +95,7 @@ class StageCosting {
     for (const int32_t index : stage.virtual_stages) {
       costs.chunks.push_back(chunk_costs(partition.virtual_stages[index]));
     }
-    costs.update = to_sim_time(update_seconds(stage));
+    costs.update = step_cost_time(update_seconds(stage));
     costs.static_bytes = static_bytes(graph_, stage, options_.num_optimizer_states);
     if (plan_.dp == 1) return costs;
     for (const GradientBucket& bucket : gradient_buckets(graph_, stage)) {
@@ -141,7 +142,7 @@ class StageCosting {
       seconds +=
           seconds_at(profile_.blocks[b], pass, micro_batch_).value_or(0) * share(pass, b, parts[b]);
     }
-    return to_sim_time(seconds);
+    return step_cost_time(seconds);
   }
 
   [[nodiscard]] ChunkCosts chunk_costs(const VirtualStage& stage) const {
@@ -165,7 +166,7 @@ class StageCosting {
       if (parts[b].empty() || parts[b].size() != blocks_[b].size()) continue;
       const std::optional<double> known = kept_bytes_at(profile_.blocks[b], micro_batch_);
       if (!known.has_value()) continue;
-      costs.kept_bytes += static_cast<int64_t>(*known) - saved_.kept_bytes(blocks_[b]);
+      costs.kept_bytes += step_cost_bytes(*known) - saved_.kept_bytes(blocks_[b]);
     }
     costs.kept_bytes = std::max<int64_t>(costs.kept_bytes, 0);
     costs.deferred_bytes = memory.deferred_bytes;

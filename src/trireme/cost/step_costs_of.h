@@ -39,7 +39,8 @@ struct AnalyticOptions {
                                    int32_t num_optimizer_states);
 
 // For micro-batches of `micro_batch` samples. `measured` may be null; what it lacks is analytic.
-// Errors: a plan or a profile of another model.
+// Errors: a plan or a profile of another model; more time or memory than costs may have.
+// REQUIRES: micro_batch >= 1.
 [[nodiscard]] Result<StepCosts> step_costs_of(const Graph& graph, const Plan& plan,
                                               int64_t micro_batch, const Profile* measured,
                                               const AnalyticOptions& options);

@@ -1,5 +1,6 @@
 // The YAML of StepCosts.
 
+#include <algorithm>
 #include <array>
 #include <set>
 
@@ -99,6 +100,29 @@ StepCosts read_costs(const YAML::Node& root) {
 }
 
 }  // namespace
+
+Status verify_step_costs(const StepCosts& costs) {
+  const auto check = [](std::string_view where, std::string_view key, int64_t number) -> Status {
+    if (number >= 0 && number <= kMaxStepCost) return Status();
+    return Error{fmt::format("{}{} is {}, not 0 to {}", where, key, number, kMaxStepCost)};
+  };
+  for (size_t s = 0; s < costs.stages.size(); ++s) {
+    const StageCosts& stage = costs.stages[s];
+    const std::string where = fmt::format("stage {}: ", s);
+    for (const ChunkCosts& chunk : stage.chunks) {
+      for (const ChunkKey& key : kChunkKeys) TRIREME_TRY(check(where, key.name, chunk.*key.member));
+    }
+    TRIREME_TRY(check(where, "update_ns", stage.update));
+    TRIREME_TRY(check(where, "static_bytes", stage.static_bytes));
+    for (const int64_t bytes : stage.bucket_bytes) TRIREME_TRY(check(where, "bucket_bytes", bytes));
+  }
+  for (const int64_t bytes : costs.tied_bytes) TRIREME_TRY(check("", "tied_bytes", bytes));
+  return check("", "scalar_bytes", costs.scalar_bytes);
+}
+
+SimTime step_cost_time(double seconds) { return to_sim_time(std::min(seconds, 1e6)); }
+
+int64_t step_cost_bytes(double bytes) { return static_cast<int64_t>(std::min(bytes, 1e15)); }
 
 std::string to_text(const StepCosts& costs) {
   YAML::Emitter out;

@@ -65,6 +65,14 @@ Status verify_layout(const ModelSpec& spec, const TrainingLayout& layout) {
                            layout.global_batch, layout.micro_batch, layout.dp)};
 }
 
+double layer_sum_seconds(const TrainingLayout& layout, double bytes, const TrainingHosts& hosts) {
+  return sum_seconds(layout.tp, bytes, hosts);
+}
+
+double update_seconds(const DeviceModel& device, double parameters) {
+  return device_seconds(device, {.name = "update", .bytes = kUpdateBytes * parameters});
+}
+
 TrainingStep training_step(const ModelSpec& spec, const TrainingLayout& layout,
                            const DeviceModel& device, const TrainingHosts& hosts) {
   const ShardedBatch batch = {.micro_batch = layout.micro_batch, .tp = layout.tp};
@@ -101,7 +109,7 @@ TrainingStep training_step(const ModelSpec& spec, const TrainingLayout& layout,
                              static_cast<double>(padded_vocab(spec, layout.tp))) *
                             hidden / static_cast<double>(layout.tp);
   step.reduction_s = replica_sum_seconds(layout, 2 * parameters, hosts);
-  step.update_s = device_seconds(device, {.name = "update", .bytes = kUpdateBytes * parameters});
+  step.update_s = update_seconds(device, parameters);
   step.seconds = step.pipeline_s + step.reduction_s + step.update_s;
   return step;
 }

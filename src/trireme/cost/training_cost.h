@@ -51,4 +51,10 @@ struct TrainingStep {
 [[nodiscard]] TrainingStep training_step(const ModelSpec& spec, const TrainingLayout& layout,
                                          const DeviceModel& device, const TrainingHosts& hosts);
 
+// Of a sum over the tp devices of a layer.
+[[nodiscard]] double layer_sum_seconds(const TrainingLayout& layout, double bytes,
+                                       const TrainingHosts& hosts);
+// Of AdamW in mixed precision.
+[[nodiscard]] double update_seconds(const DeviceModel& device, double parameters);
+
 }  // namespace trireme

@@ -6,6 +6,7 @@
 
 #include "trireme/graph/aliasing.h"
 #include "trireme/graph/cuts.h"
+#include "trireme/graph/draws.h"
 #include "trireme/graph/op_cost.h"
 #include "trireme/graph/op_rules.h"
 
@@ -27,6 +28,7 @@ enum class Hidden : uint8_t {
   kLikeFirst,  // as the first operand: the logarithms of a cross entropy
   kTwoARow,    // float32, two for each row of the last dim: mean and deviation
   kAttention,
+  kLayers,        // `units` times the first result, for each of its layers
   kIndexAResult,  // an index of 8 bytes for each number of the result
 };
 
@@ -34,6 +36,7 @@ struct Rule {
   std::string_view name;
   Saves saves = Saves::kNothing;
   Hidden hidden = Hidden::kNone;
+  int64_t units = 0;
 };
 
 constexpr auto kRules = std::to_array<Rule>({
@@ -52,12 +55,22 @@ constexpr auto kRules = std::to_array<Rule>({
     {"conv2d", Saves::kFactors},
     {"conv3d", Saves::kFactors},
     {"convolution", Saves::kFactors},
+    {"conv_transpose1d", Saves::kFactors},
+    {"conv_transpose2d", Saves::kFactors},
+    {"conv_transpose3d", Saves::kFactors},
+    {"upsample_nearest2d", Saves::kNothing},
+    {"upsample_bilinear2d", Saves::kNothing},
+    {"upsample_bicubic2d", Saves::kNothing},
     {"scaled_dot_product_attention", Saves::kEverything, Hidden::kAttention},
     {"layer_norm", Saves::kFirst, Hidden::kTwoARow},
     {"rms_norm", Saves::kFirst, Hidden::kTwoARow},
     {"group_norm", Saves::kFirst},
     {"batch_norm", Saves::kFirst},
     {"instance_norm", Saves::kFirst},
+    // Gates and states of every step, as torch's hooks on saved tensors count them.
+    {"lstm", Saves::kEverything, Hidden::kLayers, 7},
+    {"gru", Saves::kEverything, Hidden::kLayers, 7},
+    {"lstm_cell", Saves::kEverything, Hidden::kLayers, 5},
     {"softmax", Saves::kResult},
     {"_softmax", Saves::kResult},
     {"log_softmax", Saves::kResult},
@@ -74,6 +87,8 @@ constexpr auto kRules = std::to_array<Rule>({
     {"reciprocal", Saves::kResult},
     {"gelu", Saves::kFirst},
     {"silu", Saves::kFirst},
+    {"softplus", Saves::kFirst},
+    {"mish", Saves::kFirst},
     {"elu", Saves::kFirst},
     {"leaky_relu", Saves::kFirst},
     {"hardtanh", Saves::kFirst},
@@ -138,13 +153,13 @@ bool is_contiguous(const TensorType& type) {
 bool is_copy(const Graph& graph, const Node& node, ValueId read, ValueId made) {
   const TensorType& from = graph.values[read.value].type;
   const TensorType& to = graph.values[made.value].type;
-  if (from.dtype != to.dtype) return true;
+  if (from.dtype != to.dtype || is_random(node)) return true;  // dropout is a view at rate 0
   const std::string_view name = base_name(node.op);
   const bool may_copy = name == "reshape" || name == "contiguous" || name == "flatten";
   return may_copy && !is_contiguous(from) && is_contiguous(to);
 }
 
-int64_t hidden_bytes(const Graph& graph, const Node& node, Hidden hidden,
+int64_t hidden_bytes(const Graph& graph, const Node& node, const Rule& rule,
                      const SymbolValues& symbols, const std::vector<int64_t>& bytes) {
   constexpr int64_t kFloat32Bytes = 4;
   constexpr int64_t kIndexBytes = 8;
@@ -159,13 +174,20 @@ int64_t hidden_bytes(const Graph& graph, const Node& node, Hidden hidden,
     const Result<int64_t> size = evaluate_integer(sizes[sizes.size() - back], symbols);
     return size.ok() ? std::max<int64_t>(size.value(), 1) : 1;
   };
-  switch (hidden) {
+  switch (rule.hidden) {
     case Hidden::kNone:
       return 0;
     case Hidden::kLikeFirst:
       return bytes[first.value];
     case Hidden::kTwoARow:
       return 2 * kFloat32Bytes * (numbers(first) / last_size(first, 1));
+    case Hidden::kLayers: {
+      const Argument* given = find_argument(node, "num_layers");
+      const auto* layers = given == nullptr ? nullptr : std::get_if<SymExpr>(given);
+      constexpr int64_t kMostLayers = 1 << 10;
+      const int64_t count = layers != nullptr && layers->is_integer() ? layers->integer : 1;
+      return rule.units * bytes[result.value] * std::clamp<int64_t>(count, 1, kMostLayers);
+    }
     case Hidden::kIndexAResult:
       return kIndexBytes * numbers(result);
     case Hidden::kAttention: {
@@ -250,7 +272,7 @@ SavedByNode SavedValues::saved_by(const Graph& graph, const Node& node,
     for (ValueId id : read) save(id);
     for (ValueId id : made) save(id);
   }
-  saved.hidden_bytes = hidden_bytes(graph, node, rule.hidden, symbols, bytes_);
+  saved.hidden_bytes = hidden_bytes(graph, node, rule, symbols, bytes_);
   return saved;
 }
 

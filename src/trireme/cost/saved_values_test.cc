@@ -84,6 +84,24 @@ TEST(SavedValues, CountsWhatOnlyAutogradKnows) {
   EXPECT_EQ(kept_after_linear(attention + "0.1) -> f32[s0,3,4]"), 2 * kTensor + 2 * 4 * 18);
 }
 
+TEST(SavedValues, DropoutMakesATensorOnlyWhereItDraws) {
+  const std::string kept = "%r = aten.relu.default(self=%h) -> f32[s0,3,4]\n";
+  const std::string used =
+      " -> f32[s0,3,4]\n%last = aten.linear.default(input=%d, weight=%w) -> f32[s0,3,4]";
+  EXPECT_EQ(
+      kept_after_linear(kept + "%d = aten.dropout.default(input=%r, p=0.5, train=true)" + used),
+      2 * kTensor);
+  EXPECT_EQ(
+      kept_after_linear(kept + "%d = aten.dropout.default(input=%r, p=0.5, train=false)" + used),
+      kTensor);
+}
+
+TEST(SavedValues, ARecurrentLayerKeepsItsGatesForEachOfItsLayers) {
+  EXPECT_EQ(kept_after_linear("%last, %a, %b = aten.lstm.input(input=%h, hx={%h, %h}, params={%w}, "
+                              "num_layers=2) -> f32[s0,3,4], f32[2,s0,4], f32[2,s0,4]"),
+            2 * kTensor + 2 * 2 * 2 * 4 * 4 + 7 * 2 * kTensor);
+}
+
 TEST(SavedValues, WithoutAGradientNothingIsSaved) {
   EXPECT_EQ(kept_bytes("%r = aten.relu.default(self=%x) -> f32[s0,3,4]\n"
                        "%last = aten.linear.default(input=%x, weight=%w) -> f32[s0,3,4]"),

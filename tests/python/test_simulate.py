@@ -78,6 +78,19 @@ def test_the_report_reads_what_was_simulated(files, tmp_path):
     assert [rank["compute_ns"] for rank in report["ranks"]] == [rank["compute_ns"] for rank in step["ranks"]]
 
 
+def test_a_model_may_be_given_by_its_sizes():
+    pod = ["--cluster", EXAMPLES / "clusters" / "dgx-a100-pod.yaml"]
+    sizes = "gpt:layers=24,hidden=2304,heads=24,seq=1024,vocab=51200"
+    found = simulate("1f1b", *pod, "--model", sizes, "--pp", 4, "--dp", 2, "--micro-batch", 4, "--micro-batches", 8)
+    # 6 flops a parameter and token, of a layer 12 h^2 parameters, and 12 s h of attention; the head has v h.
+    tokens, h = 4 * 1024 * 8 * 2, 2304
+    flops = tokens * 6 * (24 * (12 * h * h + 2 * 1024 * h) + 51200 * h)
+    of_peak = flops / (312e12 * 8 * found["step_ns"] * 1e-9)
+    assert 0.2 < of_peak < 0.65
+    result = command.run("simulate", "1f1b", *pod, "--model", sizes, "--dtype", "int8", code=2)
+    assert result.stderr.startswith('trireme: device kind "a100" has no flops of int8, but of bfloat16, ')
+
+
 def test_the_table_says_what_does_not_fit(files):
     table = command.run("simulate", "gpipe", *files, "--micro-batches", 8).stdout
     assert "gpipe, 2 stages x 1 replica, simulated\n  step           55 s\n" in table
@@ -97,6 +110,8 @@ def test_the_example_of_the_readme_runs():
         (["1f1bb"], "cannot open 1f1bb: No such file or directory, and no schedule by name: "),
         (["1f1b", "--dp", 3], "the schedule has 6 ranks, but the cluster 4 devices"),
         (["1f1b", "--jitter", 2], "the jitter is 2, not 0 to 1"),
+        (["1f1b", "--pp", 2], "--costs says what --pp says; leave it out"),
+        (["1f1b", "--model", "gpt:layers=1"], "simulate needs --costs or --model, and not both"),
         (["own.schedule", "--dp", 2], "a schedule from a file says what --dp says; leave it out"),
     ],
 )

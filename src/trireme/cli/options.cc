@@ -31,12 +31,15 @@ constexpr Command kCommands[] = {
      .add = add_plan},
     {.name = "simulate",
      .summary = "what a step of a schedule would cost on a cluster",
-     .footer = "Examples:\n"
-               "  trireme simulate 1f1b --costs costs.yaml --cluster cluster.yaml --dp 4 "
-               "--micro-batches 16\n"
-               "  trireme simulate own.schedule --costs costs.yaml --cluster cluster.yaml "
-               "-o own.timeline\n"
-               "  trireme report own.timeline -o own.html",
+     .footer =
+         "Examples:\n"
+         "  trireme simulate 1f1b --costs costs.yaml --cluster cluster.yaml --dp 4 "
+         "--micro-batches 16\n"
+         "  trireme simulate own.schedule --costs costs.yaml --cluster cluster.yaml "
+         "-o own.timeline\n"
+         "  trireme simulate 1f1b --model gpt:layers=24,hidden=2304,heads=24,seq=1024,vocab=51200 "
+         "--pp 4 --micro-batches 16 --cluster cluster.yaml\n"
+         "  trireme report own.timeline -o own.html",
      .add = add_simulate},
     {.name = "report",
      .summary = "where the time of a run went, and whether it was predicted",

@@ -1,9 +1,6 @@
 // `trireme simulate`: what a step of a schedule would cost on a cluster; nothing runs.
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,7 +12,9 @@
 #include "trireme/cli/command.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/validators.h"
+#include "trireme/cost/spec_step_costs.h"
 #include "trireme/import/mapped_file.h"
+#include "trireme/import/output_path.h"
 #include "trireme/schedule/builders.h"
 #include "trireme/schedule/verify.h"
 #include "trireme/sim/simulation_text.h"
@@ -27,6 +26,10 @@ struct SimulateRequest {
   std::string schedule;
   std::string cluster;
   std::string costs;
+  std::string model;  // instead, by its sizes
+  std::string dtype = "bfloat16";
+  int32_t stages = 1;
+  int32_t samples = 1;  // of a micro-batch
   int32_t replicas = 1;
   int32_t micro_batches = 1;
   std::string collectives = "ring";
@@ -63,6 +66,29 @@ std::string builder_names() {
   return names;
 }
 
+// By the analytic model, on the devices that the ranks have.
+Result<StepCosts> costs_of_model(const SimulateRequest& request, const Cluster& cluster) {
+  TRIREME_TRY(const ModelSpec spec, parse_model_spec(request.model));
+  TRIREME_TRY(verify_model_spec(spec));
+  const std::vector<const DeviceKind*> devices = devices_of(cluster);
+  const size_t num_ranks =
+      std::min(devices.size(), static_cast<size_t>(int64_t{request.stages} * request.replicas));
+  for (size_t r = 1; r < num_ranks; ++r) {
+    if (devices[r] == devices[0]) continue;
+    return Error{
+        fmt::format("rank {} has a device of kind {} and rank 0 one of kind {}; --model "
+                    "is for devices of one kind, give --costs",
+                    r, in_quotes(devices[r]->name), in_quotes(devices[0]->name))};
+  }
+  TRIREME_TRY(const DeviceModel device, device_model_of(*devices[0], request.dtype));
+  const TrainingLayout layout{
+      .dp = request.replicas,
+      .pp = request.stages,
+      .micro_batch = request.samples,
+      .global_batch = int64_t{request.samples} * request.micro_batches * request.replicas};
+  return step_costs_of_spec(spec, layout, {}, device, {});
+}
+
 // The stages and the buckets are those that have costs.
 Result<Schedule> schedule_of(const SimulateRequest& request, const StepCosts& costs) {
   if (builder_of(request.schedule) == nullptr) {
@@ -74,7 +100,7 @@ Result<Schedule> schedule_of(const SimulateRequest& request, const StepCosts& co
     const Status verified = verify_schedule(schedule.value());
     return verified.ok() ? std::move(schedule) : while_doing(request.schedule, verified.error());
   }
-  if (!costs.tied_bytes.empty()) {
+  if (!costs.tied_bytes.empty() && request.model.empty()) {
     return Error{
         fmt::format("{} has tied_bytes, but a schedule by name ties nothing; give the "
                     "schedule as a file with tied=",
@@ -83,6 +109,8 @@ Result<Schedule> schedule_of(const SimulateRequest& request, const StepCosts& co
   ScheduleOptions options{.num_stages = static_cast<int32_t>(costs.stages.size()),
                           .num_micro_batches = std::vector<int32_t>(
                               static_cast<size_t>(request.replicas), request.micro_batches)};
+  // A model's embedding and its head.
+  if (!costs.tied_bytes.empty()) options.tied_groups = {{0, request.stages - 1}};
   for (const StageCosts& stage : costs.stages) {
     options.num_buckets.push_back(
         request.replicas == 1 ? 0 : static_cast<int32_t>(stage.bucket_bytes.size()));
@@ -90,23 +118,18 @@ Result<Schedule> schedule_of(const SimulateRequest& request, const StepCosts& co
   return build_schedule(request.schedule, options);
 }
 
-Status write_timeline(const std::string& path, const Timeline& timeline) {
-  std::ofstream file(path, std::ios::binary);
-  file << to_text(timeline);
-  if (file.flush()) return Status();
-  return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
-}
-
 Result<std::string> run_simulate(const SimulateRequest& request) {
   TRIREME_TRY(check_distinct({{"-o", request.output}}, {{"SCHEDULE", request.schedule},
                                                         {"--cluster", request.cluster},
                                                         {"--costs", request.costs}}));
-  TRIREME_TRY(check_writable("-o", request.output, WriteKind::kInPlace));
-  TRIREME_TRY(const StepCosts costs, read_file(request.costs, parse_step_costs));
+  TRIREME_TRY(check_writable("-o", request.output, WriteKind::kWhole));
   TRIREME_TRY(const Cluster cluster, read_file(request.cluster, parse_cluster));
   if (const Status status = verify_cluster(cluster); !status.ok()) {
     return while_doing(request.cluster, status.error());
   }
+  TRIREME_TRY(const StepCosts costs, request.model.empty()
+                                         ? read_file(request.costs, parse_step_costs)
+                                         : costs_of_model(request, cluster));
   TRIREME_TRY(const Schedule schedule, schedule_of(request, costs));
   SimOptions options = request.options;
   options.collectives = kCollectives.at(request.collectives);
@@ -115,7 +138,8 @@ Result<std::string> run_simulate(const SimulateRequest& request) {
   options.records_events = false;
   options.has_free_network = true;
   TRIREME_TRY(const Simulation free, simulate(schedule, costs, cluster, options));
-  if (!request.output.empty()) TRIREME_TRY(write_timeline(request.output, simulation.timeline));
+  if (!request.output.empty())
+    TRIREME_TRY(write_whole(request.output, to_text(simulation.timeline)));
   return request.wants_json ? simulation_json(simulation, free.step, cluster)
                             : simulation_table(simulation, free.step, cluster);
 }
@@ -135,8 +159,19 @@ RequestMaker add_simulate(CLI::App& app) {
   app.add_option("--costs", request->costs,
                  "what the passes of each stage take, send and keep, as YAML, such as those of "
                  "examples/costs")
-      ->required()
       ->check(not_empty());
+  app.add_option("--model", request->model,
+                 "instead of --costs, a model by its sizes, which the analytic model costs: "
+                 "gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=50257")
+      ->check(not_empty());
+  CLI::Option* stages =
+      app.add_option("--pp", request->stages, "stages of --model [1]")->check(positive_count());
+  CLI::Option* samples =
+      app.add_option("--micro-batch", request->samples, "samples of a micro-batch of --model [1]")
+          ->check(positive_count());
+  CLI::Option* dtype =
+      app.add_option("--dtype", request->dtype, "of the products of --model [bfloat16]")
+          ->check(not_empty());
   CLI::Option* replicas = app.add_option("--dp", request->replicas, "replicas of all stages [1]")
                               ->check(positive_count());
   CLI::Option* micro_batches =
@@ -157,12 +192,22 @@ RequestMaker add_simulate(CLI::App& app) {
   app.add_option("-o,--output", request->output, "write the timeline, for `trireme report`")
       ->check(not_empty());
   app.add_flag("--json", request->wants_json, "print the result as JSON");
-  return [request, replicas, micro_batches]() -> Result<Request> {
+  return [=]() -> Result<Request> {
+    if (request->costs.empty() == request->model.empty()) {
+      return Error{"simulate needs --costs or --model, and not both"};
+    }
+    for (const CLI::Option* option : {stages, samples, dtype}) {
+      if (request->costs.empty() || option->count() == 0) continue;
+      return Error{fmt::format("--costs says what {} says; leave it out", option->get_name())};
+    }
     const bool is_named = builder_of(request->schedule) != nullptr;
     for (const CLI::Option* option : {replicas, micro_batches}) {
       if (is_named || option->count() == 0) continue;
       return Error{fmt::format("a schedule from a file says what {} says; leave it out",
                                option->get_name())};
+    }
+    if (!is_named && !request->model.empty()) {
+      return Error{fmt::format("--model needs a schedule by name: {}", builder_names())};
     }
     return Request([request] { return run_simulate(*request); });
   };

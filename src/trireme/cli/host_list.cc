@@ -31,7 +31,7 @@ std::string_view first_item(std::string_view text) {
 Result<int64_t> number_of(std::string_view digits) {
   int64_t number = 0;
   const char* end = digits.data() + digits.size();
-  const auto [stop, code] = std::from_chars(digits.data(), end, number);
+  const auto [stop, code] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (code != std::errc() || stop != end || digits[0] == '-' || digits.size() > kMaxDigits) {
     return Error{fmt::format("'{}' is no number", one_line(digits, 60))};
   }

@@ -113,7 +113,7 @@ Result<int64_t> number_of(const Setting& setting, int64_t largest) {
   const std::string_view text = setting.text;
   int64_t number = 0;
   const char* end = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), end, number);
+  const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (code != std::errc() || stop != end || number < 0 || number > largest) {
     return Error{fmt::format("{} is '{}', not a number from 0 to {}", setting.name,
                              one_line(text, 60), largest)};

@@ -52,9 +52,9 @@ class Archive {
   Status read();
   Status read_tables(const std::string& root, const std::string& model);
   // Every parameter, buffer and constant is stored as the graph has it.
-  Status verify_tensors() const;
+  [[nodiscard]] Status verify_tensors() const;
   // The record has enough bytes for the tensor.
-  Status verify_place(const StoredTensor& tensor, uint64_t record_size) const;
+  [[nodiscard]] Status verify_place(const StoredTensor& tensor, uint64_t record_size) const;
   Status merge_tied_parameters(const std::string& root);
   // What the exporter said of the inputs: the batch, and which are jagged.
   Status mark_inputs(const std::string& root);

@@ -42,7 +42,7 @@ class ZipReader {
   Result<uint64_t> read_entry(uint64_t position, uint64_t end);
   // Finds the data behind the local header and remembers the record.
   Status add_record(const std::string& name, Record record);
-  Status verify_records_are_apart() const;
+  [[nodiscard]] Status verify_records_are_apart() const;
 
   MappedFile file_;
   uint64_t directory_ = 0;  // where it begins: all records lie before it

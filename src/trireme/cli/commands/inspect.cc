@@ -211,13 +211,14 @@ Json to_json(const Archive& archive, const Findings& findings) {
                                  {"has_rule", count.has_rule}});
   }
   for (size_t i = 0; i < findings.draws.size(); ++i) {
-    if (!findings.draws[i].has_value()) continue;
+    const std::optional<Draw>& draw = findings.draws[i];
+    if (!draw.has_value()) continue;
     const Node& node = graph.nodes[i];
     const std::string why = why_no_draw(node);
     json["random"].push_back(
         {{"op", node.op},
          {"module", node.module},
-         {"key", why.empty() ? to_text(findings.draws[i]->key) : std::string_view("refused")}});
+         {"key", why.empty() ? to_text(draw->key) : std::string_view("refused")}});
   }
   for (const Block& block : findings.blocks) {
     json["blocks"].push_back({{"first_module", block.first_module},
@@ -271,12 +272,13 @@ void write_inputs(const Archive& archive, std::string& text) {
 void write_draws(const Graph& graph, const Findings& findings, std::string& text) {
   std::vector<std::pair<std::string, int64_t>> lines;
   for (size_t i = 0; i < findings.draws.size(); ++i) {
-    if (!findings.draws[i].has_value()) continue;
+    const std::optional<Draw>& draw = findings.draws[i];
+    if (!draw.has_value()) continue;
     const Node& node = graph.nodes[i];
     constexpr std::string_view kMeanings[] = {
         "by sample", "one draw a step",
         "by micro-batch: the numbers depend on how many micro-batches a step has"};
-    std::string meaning(kMeanings[static_cast<size_t>(findings.draws[i]->key)]);
+    std::string meaning(kMeanings[static_cast<size_t>(draw->key)]);
     if (const std::string why = why_no_draw(node); !why.empty()) {
       meaning = "refused:" + why.substr(why.rfind(';') + 1);
     }

@@ -21,6 +21,7 @@ struct PlanChoice {
   int32_t dp = 1;
   std::optional<int32_t> micro_batches;  // a replica; default pp
   std::string schedule = "1f1b";
+  std::optional<int32_t> chunks;  // a rank; default that of the schedule
   std::vector<std::string> cut;
   std::string plan_path;  // --plan: instead of all of the above
 };

@@ -215,6 +215,8 @@ Status prepare_data(RunSetup& setup) {
 Status prepare_schedules(RunSetup& setup) {
   const std::vector<bool> gets = gets_gradient(setup.graph);
   setup.schedule.num_stages = setup.plan.pp;
+  setup.schedule.num_chunks = setup.plan.chunks;
+  setup.schedule.placement = setup.plan.placement;
   for (const Partition::TiedParameter& tied : setup.partition.tied) {
     if (gets[tied.input]) setup.schedule.tied_groups.push_back(tied.stages);
   }
@@ -231,15 +233,28 @@ Status prepare_schedules(RunSetup& setup) {
 }
 
 // A plan is for training, and an evaluation follows it as far as it goes.
-Status check_schedule(const std::string& name) {
+Status check_schedule(const std::string& name, int32_t chunks, Placement placement) {
   std::string known;
   for (const ScheduleBuilder& builder : schedule_builders()) {
     if (!builder.is_training) continue;
-    if (builder.name == name) return Status();
     known += fmt::format("{}{}", known.empty() ? "" : ", ", builder.name);
+    if (builder.name != name) continue;
+    if (builder.num_chunks != kAnyChunks && builder.num_chunks != chunks) {
+      return Error{fmt::format("schedule {} has {} {} a stage, not {}", name, builder.num_chunks,
+                               builder.num_chunks == 1 ? "chunk" : "chunks", chunks)};
+    }
+    if (builder.placement != placement) {
+      return Error{
+          fmt::format("the plan places its chunks in another way than schedule {}; make "
+                      "it again with trireme plan",
+                      name)};
+    }
+    return Status();
   }
   return Error{fmt::format("there is no schedule '{}' to train by; known are {}", name, known)};
 }
+
+constexpr int32_t kDefaultChunks = 2;  // of schedules that take any number
 
 }  // namespace
 
@@ -256,14 +271,25 @@ std::vector<std::string> RunSetup::notes() const {
   return notes;
 }
 
+int32_t chunks_of(const PlanChoice& choice) {
+  if (choice.chunks.has_value()) return *choice.chunks;
+  const Result<const ScheduleBuilder*> builder = find_builder(choice.schedule);
+  if (!builder.ok()) return 1;
+  return builder.value()->num_chunks == kAnyChunks ? kDefaultChunks : builder.value()->num_chunks;
+}
+
 Result<Plan> choose_plan(const Graph& graph, const std::string& model, const PlanChoice& choice) {
   if (choice.plan_path.empty()) {
-    TRIREME_TRY(check_schedule(choice.schedule));
+    const Result<const ScheduleBuilder*> builder = find_builder(choice.schedule);
+    const Placement placement = builder.ok() ? builder.value()->placement : Placement::kLooped;
+    TRIREME_TRY(check_schedule(choice.schedule, chunks_of(choice), placement));
     return build_plan(graph, model,
                       {.pp = choice.pp,
                        .dp = choice.dp,
                        .micro_batches = choice.micro_batches.value_or(choice.pp),
                        .schedule = choice.schedule,
+                       .chunks = chunks_of(choice),
+                       .placement = placement,
                        .cut_modules = choice.cut});
   }
   TRIREME_TRY(MappedFile file, MappedFile::open(choice.plan_path));
@@ -273,7 +299,9 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
   if (Status status = verify_plan(plan.value(), graph); !status.ok()) {
     return while_doing(choice.plan_path, status.error());
   }
-  if (Status status = check_schedule(plan.value().schedule); !status.ok()) {
+  if (Status status =
+          check_schedule(plan.value().schedule, plan.value().chunks, plan.value().placement);
+      !status.ok()) {
     return while_doing(choice.plan_path, status.error());
   }
   return plan;

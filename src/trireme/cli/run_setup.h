@@ -57,6 +57,9 @@ struct RunSetup {
 [[nodiscard]] Result<RunSetup> make_run_setup(const RunRequest& request,
                                               std::optional<int32_t> rank = {});
 
+// The chunks a rank: those that were asked for, or that the schedule has.
+[[nodiscard]] int32_t chunks_of(const PlanChoice& choice);
+
 // The model of a request: archive, graph, plan, partition; no data.
 [[nodiscard]] Result<Plan> choose_plan(const Graph& graph, const std::string& model,
                                        const PlanChoice& choice);

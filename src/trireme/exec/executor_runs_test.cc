@@ -123,6 +123,7 @@ std::vector<Schedule> grid() {
            {std::vector<int32_t>{1}, {5}, {3, 3}, {4, 1}, {2, 0}}) {
         ScheduleOptions options{
             .num_stages = num_stages, .num_micro_batches = counts, .clips_norm = true};
+        options.num_chunks = builder.num_chunks == kAnyChunks ? 2 : builder.num_chunks;
         if (num_stages > 1) options.tied_groups = {{0, num_stages - 1}};
         if (num_stages > 2) options.tied_groups.push_back({1, 2});
         if (counts.size() > 1) options.num_buckets.assign(static_cast<size_t>(num_stages), 2);

@@ -1,6 +1,7 @@
 #include "trireme/schedule/builders.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,34 +20,52 @@ using enum ActionKind;
 // lets one receive of activations and one of gradients travel while the device computes, and bounds
 // the memory of what has arrived early.
 constexpr int32_t kLookAhead = 2;
+constexpr int32_t kMostLookAhead = 16;
 
 constexpr ScheduleBuilder kBuilders[] = {
     {.name = "gpipe",
      .summary = "all forwards, then all backwards; keeps every micro-batch alive",
      .source = "Huang et al., GPipe, NeurIPS 2019",
      .is_training = true,
-     .build_order = gpipe_order},
+     .num_chunks = 1,
+     .placement = Placement::kLooped,
+     .build_orders = gpipe_orders},
     {.name = "1f1b",
      .summary = "a forward and a backward in turn; keeps at most one micro-batch a stage alive",
      .source = "Narayanan et al., PipeDream, SOSP 2019; Megatron-LM, SC 2021",
      .is_training = true,
-     .build_order = one_f_one_b_order},
+     .num_chunks = 1,
+     .placement = Placement::kLooped,
+     .build_orders = one_f_one_b_orders},
+    {.name = "interleaved",
+     .summary = "1f1b over chunks: a smaller bubble for more transfers",
+     .source = "Narayanan et al., Megatron-LM, SC 2021",
+     .is_training = true,
+     .num_chunks = kAnyChunks,
+     .placement = Placement::kLooped,
+     .build_orders = interleaved_orders},
+    {.name = "zb-h1",
+     .summary = "1f1b with weight gradients where it would be idle; no more memory",
+     .source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
+     .is_training = true,
+     .num_chunks = 1,
+     .placement = Placement::kLooped,
+     .build_orders = zb_h1_orders},
+    {.name = "zb-v",
+     .summary = "two chunks a rank as a V, and weight gradients where it would be idle",
+     .source = "Qi et al., Pipeline Parallelism with Controllable Memory, 2024",
+     .is_training = true,
+     .num_chunks = 2,
+     .placement = Placement::kV,
+     .build_orders = zb_v_orders},
     {.name = "forward-only",
      .summary = "forwards without backwards: an evaluation",
      .source = "-",
      .is_training = false,
-     .build_order = forward_only_order},
+     .num_chunks = kAnyChunks,
+     .placement = Placement::kLooped,
+     .build_orders = forward_only_orders},
 };
-
-Result<const ScheduleBuilder*> find_builder(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const ScheduleBuilder& row : kBuilders) {
-    if (row.name == name) return &row;
-    names.push_back(row.name);
-  }
-  return Error{
-      fmt::format("unknown schedule {}; known are {}", in_quotes(name), fmt::join(names, ", "))};
-}
 
 // Puts receives right before the action that needs their data and sends right after the one that
 // makes it.
@@ -54,13 +73,14 @@ std::vector<Action> with_transfers(const Schedule& schedule, int32_t rank,
                                    const std::vector<Action>& order) {
   std::vector<Action> actions;
   for (const Action& compute : order) {
-    const bool is_forward = compute.kind == kForward;
-    const Action receive{is_forward ? kReceiveActivation : kReceiveGradient, compute.index,
+    const bool travels = is_forward(compute.kind) || takes_gradient(compute.kind);
+    const bool goes_down = is_forward(compute.kind);
+    const Action receive{goes_down ? kReceiveActivation : kReceiveGradient, compute.index,
                          compute.chunk};
-    const Action send{is_forward ? kSendActivation : kSendGradient, compute.index, compute.chunk};
-    if (counterpart(schedule, rank, receive)) actions.push_back(receive);
+    const Action send{goes_down ? kSendActivation : kSendGradient, compute.index, compute.chunk};
+    if (travels && counterpart(schedule, rank, receive)) actions.push_back(receive);
     actions.push_back(compute);
-    if (counterpart(schedule, rank, send)) actions.push_back(send);
+    if (travels && counterpart(schedule, rank, send)) actions.push_back(send);
   }
   return actions;
 }
@@ -91,10 +111,26 @@ std::vector<Action> build_reductions(const Schedule& schedule, int32_t rank) {
 
 std::span<const ScheduleBuilder> schedule_builders() { return kBuilders; }
 
+Result<const ScheduleBuilder*> find_builder(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const ScheduleBuilder& row : kBuilders) {
+    if (row.name == name) return &row;
+    names.push_back(row.name);
+  }
+  return Error{
+      fmt::format("unknown schedule {}; known are {}", in_quotes(name), fmt::join(names, ", "))};
+}
+
 Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& options) {
   TRIREME_TRY(const ScheduleBuilder* builder, find_builder(name));
+  if (builder->num_chunks != kAnyChunks && options.num_chunks != builder->num_chunks) {
+    return Error{fmt::format("schedule {} has {} {} a rank, not {}", name, builder->num_chunks,
+                             builder->num_chunks == 1 ? "chunk" : "chunks", options.num_chunks)};
+  }
   Schedule schedule{.builder = std::string(name),
                     .num_stages = options.num_stages,
+                    .num_chunks = options.num_chunks,
+                    .placement = builder->is_training ? builder->placement : options.placement,
                     .num_micro_batches = options.num_micro_batches,
                     .look_ahead = kLookAhead,
                     .is_training = builder->is_training,
@@ -105,16 +141,31 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
     schedule.num_buckets.assign(static_cast<size_t>(schedule.num_stages), 0);
   }
   TRIREME_TRY(verify_shape(schedule));
+  std::map<int32_t, ComputeOrders> orders;  // replicas with as many micro-batches have the same
   for (int32_t rank = 0; rank < num_ranks(schedule); ++rank) {
     const int32_t count =
         schedule.num_micro_batches[static_cast<size_t>(replica_of(schedule, rank))];
-    std::vector<Action> actions = with_transfers(
-        schedule, rank, builder->build_order(stage_of(schedule, rank), schedule.num_stages, count));
+    const auto [entry, is_new] = orders.try_emplace(count);
+    if (is_new) {
+      entry->second = builder->build_orders({.num_stages = schedule.num_stages,
+                                             .num_chunks = schedule.num_chunks,
+                                             .num_micro_batches = count,
+                                             .placement = schedule.placement,
+                                             .costs = options.costs});
+    }
+    std::vector<Action> actions =
+        with_transfers(schedule, rank, entry->second[stage_of(schedule, rank)]);
     const std::vector<Action> reductions = build_reductions(schedule, rank);
     actions.insert(actions.end(), reductions.begin(), reductions.end());
     schedule.ranks.push_back(std::move(actions));
   }
-  TRIREME_TRY(verify_schedule(schedule));
+  // With chunks a rank may need a message before the one that its neighbour sends first.
+  Status verified = verify_schedule(schedule);
+  while (!verified.ok() && schedule.num_chunks > 1 && schedule.look_ahead < kMostLookAhead) {
+    ++schedule.look_ahead;
+    verified = verify_schedule(schedule);
+  }
+  TRIREME_TRY(std::move(verified));
   return schedule;
 }
 

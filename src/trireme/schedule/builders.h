@@ -8,6 +8,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/schedule/schedule.h"
+#include "trireme/schedule/timetable.h"
 
 namespace trireme {
 
@@ -17,22 +18,42 @@ struct ScheduleOptions {
   std::vector<std::vector<int32_t>> tied_groups = {};  // see Schedule
   std::vector<int32_t> num_buckets = {};               // see Schedule; empty: 0 for each stage
   bool clips_norm = false;
+  int32_t num_chunks = 1;  // of each rank
+  // Of an evaluation, which goes where training does; other schedules have one of their own.
+  Placement placement = Placement::kLooped;
+  PassCosts costs = {};  // what the order of those that look at costs is found from
 };
+
+// What the compute orders of one replica are made from.
+struct OrderRequest {
+  int32_t num_stages = 1;
+  int32_t num_chunks = 1;
+  int32_t num_micro_batches = 0;
+  Placement placement = Placement::kLooped;
+  PassCosts costs = {};
+};
+// By stage: its compute actions but U.
+using ComputeOrders = std::vector<std::vector<Action>>;
+
+inline constexpr int32_t kAnyChunks = 0;
 
 struct ScheduleBuilder {
   std::string_view name;
   std::string_view summary;  // one line for the help and the documentation
   std::string_view source;   // the paper it comes from
   bool is_training;
-  // The compute order of one stage: F and B of all its micro-batches, nothing else.
-  std::vector<Action> (*build_order)(int32_t stage, int32_t num_stages, int32_t num_micro_batches);
+  int32_t num_chunks;  // a rank has, or kAnyChunks
+  Placement placement;
+  ComputeOrders (*build_orders)(const OrderRequest& request);
 };
 
 [[nodiscard]] std::span<const ScheduleBuilder> schedule_builders();
+// Error: an unknown name; it lists the known ones.
+[[nodiscard]] Result<const ScheduleBuilder*> find_builder(std::string_view name);
 
-// RA before F, SA after F, RG before B, SG after B; after the last of them SC0, the stage's TR, its
-// AR, SC1 when clipping, and U; forward-only ends with SC0. A replica without micro-batches keeps
-// its collectives and its update.
+// RA before F, SA after F, RG before B or I, SG after it; after the last of them SC0, the stage's
+// TR, its AR, SC1 when clipping, and U; forward-only ends with SC0. A replica without micro-batches
+// keeps its collectives and its update.
 //
 // Builds, completes (transfers, reductions, update) and verifies. An unknown name lists the known
 // ones; numbers that no schedule exists for are refused with the numbers in the message.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/schedule/timetable.h"
 #include "trireme/schedule/verify.h"
 
 namespace trireme {
@@ -91,12 +92,17 @@ class BuilderGrid : public testing::TestWithParam<ScheduleBuilder> {};
 
 TEST_P(BuilderGrid, VerifiesEveryStageAndMicroBatchCount) {
   int32_t num_verified = 0;
+  const std::vector<int32_t> chunks = GetParam().num_chunks == kAnyChunks
+                                          ? std::vector<int32_t>{1, 2, 3, 4}
+                                          : std::vector<int32_t>{GetParam().num_chunks};
   for (int32_t num_stages = 1; num_stages <= 8; ++num_stages) {
-    for (int32_t num_micro_batches = 1; num_micro_batches <= 8; ++num_micro_batches) {
-      for (const ScheduleOptions& options : grid(num_stages, num_micro_batches)) {
+    for (int32_t num_micro_batches = 1; num_micro_batches <= 16; ++num_micro_batches) {
+      for (ScheduleOptions& options : grid(num_stages, num_micro_batches)) {
+        options.num_chunks = chunks[static_cast<size_t>(num_verified) % chunks.size()];
         const Result<Schedule> schedule = build_schedule(GetParam().name, options);
-        ASSERT_TRUE(schedule.ok()) << num_stages << " stages, " << num_micro_batches
-                                   << " micro-batches: " << schedule.error().message;
+        ASSERT_TRUE(schedule.ok())
+            << num_stages << " stages of " << options.num_chunks << " chunks, " << num_micro_batches
+            << " micro-batches: " << schedule.error().message;
         const Result<Schedule> parsed = parse_schedule(to_text(schedule.value()));
         ASSERT_TRUE(parsed.ok()) << parsed.error().message;
         ASSERT_EQ(parsed.value(), schedule.value());
@@ -104,8 +110,79 @@ TEST_P(BuilderGrid, VerifiesEveryStageAndMicroBatchCount) {
       }
     }
   }
-  // 8 micro-batch counts x 5 replica shapes x clipping, and tied or not from 2 stages on.
-  EXPECT_EQ(num_verified, 8 * 5 * 2 * (1 + 7 * 2));
+  // 16 micro-batch counts x 5 replica shapes x clipping, and tied or not from 2 stages on.
+  EXPECT_EQ(num_verified, 16 * 5 * 2 * (1 + 7 * 2));
+}
+
+// An evaluation goes where training has put the chunks.
+TEST(Builders, ForwardOnlyRunsAnyPlacementOfChunks) {
+  for (const Placement placement : {Placement::kLooped, Placement::kV}) {
+    for (int32_t num_stages = 1; num_stages <= 5; ++num_stages) {
+      for (int32_t num_chunks = 1; num_chunks <= 4; ++num_chunks) {
+        const Result<Schedule> schedule =
+            build_schedule("forward-only", {.num_stages = num_stages,
+                                            .num_micro_batches = {7, 3},
+                                            .num_chunks = num_chunks,
+                                            .placement = placement});
+        ASSERT_TRUE(schedule.ok()) << schedule.error().message;
+        // No rank waits but for the first micro-batch: m V passes after those that it has not.
+        if (placement == Placement::kLooped && num_stages <= 3 && num_chunks == 1) {
+          EXPECT_EQ(makespan(timetable(schedule.value(), {})), 7 + num_stages - 1);
+        }
+      }
+    }
+  }
+}
+
+int64_t time_of(std::string_view name, int32_t stages, int32_t m, int32_t chunks,
+                const PassCosts& costs) {
+  const Result<Schedule> schedule = build_schedule(
+      name, {.num_stages = stages, .num_micro_batches = {m}, .num_chunks = chunks, .costs = costs});
+  EXPECT_TRUE(schedule.ok()) << schedule.error().message;
+  return makespan(timetable(schedule.value(), costs));
+}
+
+// Qi et al., ICLR 2024, section 2.3 and table 2: the bubble of ZB-H1 is (S-1)(F + I - W), with the
+// memory of 1F1B's first stage, for m >= S and S >= 2 even passes.
+TEST(Builders, ZbH1HasTheBubbleOfThePaper) {
+  for (const int32_t stages : {2, 3, 4, 8}) {
+    for (const int32_t m : {stages, 2 * stages, 4 * stages}) {
+      EXPECT_EQ(time_of("zb-h1", stages, m, 1, {}), m * 3 + (stages - 1) * (1 + 1 - 1))
+          << stages << " stages, " << m << " micro-batches";
+      const Schedule schedule =
+          build_schedule("zb-h1", {.num_stages = stages, .num_micro_batches = {m}}).value();
+      EXPECT_EQ(peak_in_flight(schedule), std::vector<int32_t>(stages, stages));
+    }
+  }
+}
+
+// Narayanan et al., SC 2021, section 2.2: with V chunks, each of F/V and B/V, the bubble is
+// (S-1)(F+B)/V where S divides m.
+TEST(Builders, InterleavedHasAVthOfTheBubble) {
+  for (const int32_t stages : {2, 4, 8}) {
+    for (const int32_t chunks : {1, 2, 4}) {
+      for (const int32_t m : {stages, 2 * stages, 4 * stages}) {
+        EXPECT_EQ(time_of("interleaved", stages, m, chunks, {}), m * chunks * 3 + (stages - 1) * 3)
+            << stages << " stages, " << chunks << " chunks, " << m << " micro-batches";
+      }
+    }
+  }
+}
+
+// Qi et al., 2024 (controllable memory), section 3 and figure 4: with F = I = W, ZB-V has no bubble
+// but the wait of the last rank for the first micro-batch, and the memory of 1F1B, which is 2 S
+// half stages.
+TEST(Builders, ZbVHasNoBubbleInsideAndTheMemoryOfOneFOneB) {
+  for (const int32_t stages : {2, 4, 8}) {
+    for (const int32_t m : {2 * stages, 4 * stages}) {
+      const Schedule schedule =
+          build_schedule("zb-v", {.num_stages = stages, .num_micro_batches = {m}, .num_chunks = 2})
+              .value();
+      const auto table = timetable(schedule, {});
+      EXPECT_EQ(makespan(table), 6 * m + stages - 1) << stages << " stages, " << m;
+      for (const int32_t peak : peak_in_flight(schedule)) EXPECT_LE(peak, 2 * stages);
+    }
+  }
 }
 
 // How many receives must be posted ahead so that blocking sends cannot deadlock, over S and m in
@@ -147,8 +224,9 @@ std::string message_of(std::string_view name, const ScheduleOptions& options) {
 }
 
 TEST(Builders, RefuseNumbersThatNoScheduleExistsFor) {
-  EXPECT_EQ(message_of("zigzag", {}),
-            "unknown schedule \"zigzag\"; known are gpipe, 1f1b, forward-only");
+  EXPECT_EQ(
+      message_of("zigzag", {}),
+      "unknown schedule \"zigzag\"; known are gpipe, 1f1b, interleaved, zb-h1, zb-v, forward-only");
   EXPECT_EQ(message_of("1f1b", {.num_stages = 0, .num_micro_batches = {4}}),
             "0 stages and 4 micro-batches: a schedule needs 1 to 1048576 stages and at least 1 "
             "micro-batch");

@@ -156,7 +156,9 @@ class RankLoop {
   // Why the step has not changed the weights; empty where it has.
   [[nodiscard]] std::string fault_of(int64_t step, const StepOutcome& outcome) const {
     if (outcome.non_finite_replica.has_value()) {
-      const int32_t rank = (*outcome.non_finite_replica + 1) * setup_.plan.pp - 1;
+      const int32_t last = place_within_chunk(setup_.plan.placement, setup_.plan.pp,
+                                              setup_.plan.chunks - 1, setup_.plan.pp - 1);
+      const int32_t rank = *outcome.non_finite_replica * setup_.plan.pp + last;
       return fmt::format("the loss of step {} is not finite, first on {}", step,
                          setup_.describe_rank(rank));
     }

@@ -56,8 +56,9 @@ Result<std::string> run_plan(const PlanRequest& request) {
   TRIREME_TRY(verify_plan(plan, graph));
   TRIREME_TRY(Schedule schedule,
               build_schedule(plan.schedule, {.num_stages = plan.pp,
-                                             .num_micro_batches = std::vector<int32_t>(
-                                                 plan.dp, plan.micro_batches)}));
+                                             .num_micro_batches =
+                                                 std::vector<int32_t>(plan.dp, plan.micro_batches),
+                                             .num_chunks = plan.chunks}));
   if (!request.output.empty()) TRIREME_TRY(write_whole(request.output, to_text(plan)));
   if (request.wants_json) {
     nlohmann::json json = {
@@ -66,6 +67,7 @@ Result<std::string> run_plan(const PlanRequest& request) {
         {"dp", plan.dp},
         {"micro_batches", plan.micro_batches},
         {"schedule", plan.schedule},
+        {"chunks", plan.chunks},
         {"num_nodes", plan.num_nodes},
         {"num_parameters_without_values", archive.num_parameters_without_values()}};
     for (const PlanStage& stage : plan.stages) {

@@ -1,9 +1,11 @@
 #include "trireme/cli/commands/plan_options.h"
 
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "trireme/cli/run_setup.h"
 #include "trireme/cli/validators.h"
 #include "trireme/schedule/builders.h"
 
@@ -36,9 +38,14 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
   app.add_option("--schedule", plan.schedule, "pipeline schedule: " + schedule_names())
       ->capture_default_str()
       ->group("Plan");
-  app.add_option("--cut", plan.cut,
-                 "cut before these modules instead of where flops balance: h.3,h.6; with "
-                 "one stage more than names")
+  app.add_option("--chunks", plan.chunks,
+                 "pieces of the model a stage holds, for schedules that take any [2 for them]")
+      ->transform(positive_count())
+      ->group("Plan");
+  app.add_option(
+         "--cut", plan.cut,
+         "cut before these modules instead of where flops balance: h.3,h.6; pp x chunks - 1 "
+         "names")
       ->delimiter(',')
       ->check(not_empty())
       ->group("Plan");
@@ -47,7 +54,8 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
 // Without --pp, --cut says how many stages there are.
 void follow_cut(const CLI::App& app, PlanChoice& plan) {
   if (app.count("--pp") == 0 && app.count("--cut") != 0) {
-    plan.pp = static_cast<int32_t>(plan.cut.size()) + 1;
+    const int32_t pieces = static_cast<int32_t>(plan.cut.size()) + 1;
+    plan.pp = std::max(1, pieces / chunks_of(plan));
   }
 }
 

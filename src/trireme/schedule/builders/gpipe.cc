@@ -11,13 +11,13 @@
 
 namespace trireme {
 
-std::vector<Action> gpipe_order(int32_t /*stage*/, int32_t /*num_stages*/,
-                                int32_t num_micro_batches) {
+ComputeOrders gpipe_orders(const OrderRequest& request) {
+  const int32_t count = request.num_micro_batches;
   std::vector<Action> order;
-  order.reserve(2 * static_cast<size_t>(num_micro_batches));
-  for (int32_t i = 0; i < num_micro_batches; ++i) order.push_back({ActionKind::kForward, i});
-  for (int32_t i = 0; i < num_micro_batches; ++i) order.push_back({ActionKind::kBackward, i});
-  return order;
+  order.reserve(2 * static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) order.push_back({ActionKind::kForward, i});
+  for (int32_t i = 0; i < count; ++i) order.push_back({ActionKind::kBackward, i});
+  return ComputeOrders(request.num_stages, order);
 }
 
 }  // namespace trireme

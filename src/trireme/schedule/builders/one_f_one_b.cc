@@ -13,17 +13,20 @@
 
 namespace trireme {
 
-std::vector<Action> one_f_one_b_order(int32_t stage, int32_t num_stages,
-                                      int32_t num_micro_batches) {
-  const int32_t num_ahead = std::min(num_stages - 1 - stage, num_micro_batches);
-  std::vector<Action> order;
-  order.reserve(2 * static_cast<size_t>(num_micro_batches));
-  for (int32_t i = 0; i < num_ahead; ++i) order.push_back({ActionKind::kForward, i});
-  for (int32_t i = 0; i < num_micro_batches; ++i) {
-    if (num_ahead + i < num_micro_batches) order.push_back({ActionKind::kForward, num_ahead + i});
-    order.push_back({ActionKind::kBackward, i});
+ComputeOrders one_f_one_b_orders(const OrderRequest& request) {
+  const int32_t count = request.num_micro_batches;
+  ComputeOrders orders;
+  for (int32_t stage = 0; stage < request.num_stages; ++stage) {
+    const int32_t num_ahead = std::min(request.num_stages - 1 - stage, count);
+    std::vector<Action>& order = orders.emplace_back();
+    order.reserve(2 * static_cast<size_t>(count));
+    for (int32_t i = 0; i < num_ahead; ++i) order.push_back({ActionKind::kForward, i});
+    for (int32_t i = 0; i < count; ++i) {
+      if (num_ahead + i < count) order.push_back({ActionKind::kForward, num_ahead + i});
+      order.push_back({ActionKind::kBackward, i});
+    }
   }
-  return order;
+  return orders;
 }
 
 }  // namespace trireme

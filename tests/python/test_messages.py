@@ -173,8 +173,8 @@ SAID = [
         [*TRAIN, "--pp", 2, "--cut", "layers.0"],
         "the model cannot be cut before module 'layers.0': nothing comes before it",
     ),
-    ([*TRAIN, "--schedule", "zigzag"], "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b"),
-    ([*PLAN, "--schedule", "forward-only"], "there is no schedule 'forward-only' to train by; known are gpipe, 1f1b"),
+    ([*TRAIN, "--schedule", "zigzag"], "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-v"),
+    ([*PLAN, "--schedule", "forward-only"], "there is no schedule 'forward-only' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-v"),
     (
         [*TRAIN, "--freeze", "wte"],
         "--freeze 'wte' is found in no parameter's name; trireme inspect lists the parameters",
@@ -251,7 +251,7 @@ EDITS = {
     "another schedule": (
         "schedule: 1f1b",
         "schedule: zigzag",
-        "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b",
+        "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-v",
     ),
     "another node": (
         "first_node: linear_2",

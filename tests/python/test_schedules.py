@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from chain import Chain, check
-from own_model import ADAMW, compare, is_bitwise_equal, normal
+from own_model import ADAMW, TOLERANCE, compare, is_bitwise_equal, normal
 from test_borders import InPlace, Regions, Running, Spectral
 from test_layouts import Auxiliary, Dropouts, Shared
 from torch import nn
@@ -53,14 +53,16 @@ def test_what_stages_share_and_change(own_model, kind, layout, schedule):
 def test_buffers_that_forward_changes(own_model, kind, schedule):
     """As in the sequential loop over micro-batches."""
     model, run = own_model(kind), {"batch": 8, "steps": 4}
-    compare(model.expected(micro_batches=3, **run), model.train(layout=(2, 1, 3), schedule=schedule, **run))
+    layout = (1 if kind is Running and schedule != "zb-h1" else 2, 1, 3)  # Running can be cut once
+    compare(model.expected(micro_batches=3, **run), model.train(layout=layout, schedule=schedule, **run))
 
 
 @schedules
 def test_dropout_does_not_depend_on_the_schedule(own_model, schedule):
-    model = own_model(Dropouts, torch.float32)
-    one = model.train(layout=(1, 1, 2), batch=12)
-    assert is_bitwise_equal(one, model.train(layout=(2, 1, 2), batch=12, schedule=schedule))
+    model = own_model(Dropouts)
+    first = model.train(optimizer=ADAMW)
+    other = model.train(layout=(2, 2, 3), schedule=schedule, optimizer=ADAMW)
+    assert other.losses == pytest.approx(first.losses, rel=TOLERANCE, abs=0)
 
 
 @schedules
@@ -77,7 +79,7 @@ class Convolutions(nn.Module):
         self.plane = nn.Conv2d(1, 4, 3, stride=2, padding=1)
         self.grouped = nn.Conv2d(4, 4, (1, 3), groups=2, dilation=(1, 2), padding=(0, 2), bias=False)
         self.space = nn.Conv3d(1, 2, 2)
-        self.weight = nn.Parameter(torch.randn(36, 5) / 6)
+        self.weight = nn.Parameter(torch.randn(18, 5) / 4)
         self.bias = nn.Parameter(torch.zeros(5))
 
     @staticmethod

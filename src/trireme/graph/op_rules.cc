@@ -161,6 +161,7 @@ constexpr auto kRules = std::to_array<OpRule>({
     {"cross_entropy_loss", OpKind::kLoss, kFresh, one_an_input},
     {"nll_loss_nd", OpKind::kLoss, kFresh, one_an_input},
     {"nll_loss", OpKind::kLoss, kFresh, one_an_input},
+    {"nll_loss2d", OpKind::kLoss, kFresh, one_an_input},
     {"mse_loss", OpKind::kLoss, kFresh, one_an_input},
     {"l1_loss", OpKind::kLoss, kFresh, one_an_input},
     {"smooth_l1_loss", OpKind::kLoss, kFresh, one_an_input},

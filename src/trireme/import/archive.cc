@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/one_line.h"
+#include "trireme/graph/loss_items.h"
 #include "trireme/graph/passes.h"
 #include "trireme/import/program_reader.h"
 
@@ -154,6 +155,7 @@ Status Archive::read() {
   if (const Status status = verify_graph(graph_); !status.ok()) {
     return Error{fmt::format("{} is corrupted: {}", path(), status.error().message)};
   }
+  derive_items(graph_);
   return Status();
 }
 

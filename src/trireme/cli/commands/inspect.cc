@@ -16,6 +16,7 @@
 #include "trireme/graph/aliasing.h"
 #include "trireme/graph/cuts.h"
 #include "trireme/graph/draws.h"
+#include "trireme/graph/loss_items.h"
 #include "trireme/graph/op_cost.h"
 #include "trireme/graph/op_rules.h"
 #include "trireme/import/archive.h"
@@ -173,12 +174,6 @@ std::string batch_text(const Graph& graph, const Findings& findings) {
                                   : "unknown (--batch-dim or --jagged of trireme train says it)";
 }
 
-std::string items_text(const Graph& graph) {
-  if (const auto* id = std::get_if<ValueId>(&graph.items)) return graph.values[id->value].name;
-  if (const auto* expression = std::get_if<SymExpr>(&graph.items)) return to_text(*expression);
-  return "the batch";
-}
-
 Json to_json(const Archive& archive, const Findings& findings) {
   const Graph& graph = archive.graph();
   Json json = {{"model", archive.path()},
@@ -186,7 +181,7 @@ Json to_json(const Archive& archive, const Findings& findings) {
                {"num_parameters_without_values", archive.num_parameters_without_values()},
                {"is_mean_over_samples", archive.is_mean_over_samples()},
                {"loss", graph.values[graph.loss.value].name},
-               {"items", items_text(graph)},
+               {"items", items_to_text(graph)},
                {"num_nodes", graph.nodes.size()},
                {"flops_a_sample", findings.flops},
                {"activation_bytes_a_sample", findings.activation_bytes},
@@ -312,7 +307,7 @@ std::string to_table(const Archive& archive, const Findings& findings) {
   std::string text = fmt::format("{}: {} nodes, written by torch {}\n", archive.path(),
                                  graph.nodes.size(), archive.torch_version());
   text += fmt::format("loss %{}, items {}, batch {}, symbolic sizes {}\n",
-                      graph.values[graph.loss.value].name, items_text(graph),
+                      graph.values[graph.loss.value].name, items_to_text(graph),
                       batch_text(graph, findings), fmt::join(findings.symbols, ", "));
   text += fmt::format("forward {} flops and {} B of activations a sample\n\n",
                       human(findings.flops), human(static_cast<double>(findings.activation_bytes)));

@@ -29,6 +29,21 @@ TEST(StepCostsOfSpec, AddUpToTheFormulaOfAStep) {
   EXPECT_NEAR(seconds, 8 * step.layer_s + step.embedding_s + step.head_s + twice, 1e-7);
 }
 
+TEST(StepCostsOfSpec, DivideABackwardByWhatItsProductsMake) {
+  const TrainingLayout layout = {.pp = 2, .micro_batch = 2, .global_batch = 8};
+  DeviceModel device = kDevice;
+  device.bytes_per_s = 1e20;  // products only
+  device.launch_s = 0;
+  const StepCosts costs = step_costs_of_spec(kSpec, layout, {.chunks = 2}, device, kHosts).value();
+  const ChunkCosts& chunk = costs.stages[1].chunks[0];  // two layers and neither end
+  const double tokens = 2 * 512;
+  const double weights = 2 * tokens * 12 * 1024 * 1024;  // flops of each layer's four products
+  const double attention = 2 * 4 * tokens * 512 * 1024;  // scores and context, two factors each
+  EXPECT_EQ(chunk.weight_gradient, to_sim_time(2 * weights / 1e14));
+  EXPECT_EQ(chunk.input_gradient, to_sim_time(2 * (weights + attention) / 1e14));
+  EXPECT_EQ(chunk.forward, to_sim_time(2 * (weights + attention / 2) / 1e14));
+}
+
 TEST(StepCostsOfSpec, CountBytesAsThePapersDo) {
   const TrainingLayout layout = {.dp = 4, .pp = 2, .tp = 2, .micro_batch = 3, .global_batch = 24};
   const StepCosts costs = step_costs_of_spec(kSpec, layout, {}, kDevice, kHosts).value();

@@ -28,8 +28,8 @@ void write_size(YAML::Emitter& out, const BlockSize& size) {
   out << YAML::Flow << YAML::BeginMap << YAML::Key << "micro_batch" << YAML::Value
       << size.micro_batch;
   for (size_t pass = 0; pass < kNumBlockPasses; ++pass) {
-    if (!size.passes[pass].has_value()) continue;
-    write_seconds(out, to_text(static_cast<BlockPass>(pass)), *size.passes[pass]);
+    const std::optional<PassSeconds>& known = size.passes[pass];
+    if (known.has_value()) write_seconds(out, to_text(static_cast<BlockPass>(pass)), *known);
   }
   if (size.kept_bytes.has_value()) {
     out << YAML::Key << "kept_bytes" << YAML::Value << YAML::Flow << YAML::BeginMap;

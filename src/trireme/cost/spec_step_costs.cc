@@ -31,8 +31,9 @@ class SpecCosting {
         device_(device) {
     boundary_ = boundary_bytes(spec, batch_);
     sum_ = layer_sum_seconds(layout, boundary_, hosts);
-    logits_ = 4 * static_cast<double>(layout.micro_batch * spec.seq) *
-              static_cast<double>(padded_vocab(spec, layout.tp) / layout.tp);
+    const int64_t vocab_part = padded_vocab(spec, layout.tp) / layout.tp;
+    vocab_part_ = static_cast<double>(vocab_part);
+    logits_ = 4 * static_cast<double>(layout.micro_batch * spec.seq) * vocab_part_;
   }
 
   [[nodiscard]] ChunkCosts chunk(bool is_first, bool is_last) const {
@@ -86,8 +87,7 @@ class SpecCosting {
     return layers_ * 12 * h * h / static_cast<double>(layout_.tp);
   }
   [[nodiscard]] double embedding_parameters() const {
-    return static_cast<double>(padded_vocab(spec_, layout_.tp) / layout_.tp) *
-           static_cast<double>(spec_.hidden);
+    return vocab_part_ * static_cast<double>(spec_.hidden);
   }
 
  private:
@@ -98,6 +98,7 @@ class SpecCosting {
   const DeviceModel& device_;
   double boundary_ = 0;
   double sum_ = 0;
+  double vocab_part_ = 0;  // tokens of the embedding on one device
   double logits_ = 0;
 };
 
@@ -138,7 +139,7 @@ Result<StepCosts> step_costs_of_spec(const ModelSpec& spec, const TrainingLayout
   if (is_tied) {
     costs.tied_bytes = {step_cost_bytes(kGradientBytes * costing.embedding_parameters())};
   }
-  costs.scalar_bytes = 2 * 8 * (layout.global_batch / layout.micro_batch);
+  costs.scalar_bytes = int64_t{16} * (layout.global_batch / layout.micro_batch);
   TRIREME_TRY(verify_step_costs(costs));
   return costs;
 }

@@ -83,7 +83,7 @@ class StageCosting {
       if (gets_[tied.input]) costs.tied_bytes.push_back(accumulator_bytes(graph_, tied.input));
     }
     // Loss and items of each micro-batch of all replicas.
-    costs.scalar_bytes = 2 * 8 * static_cast<int64_t>(plan_.dp) * plan_.micro_batches;
+    costs.scalar_bytes = int64_t{16} * plan_.dp * plan_.micro_batches;
     TRIREME_TRY(verify_step_costs(costs));
     return costs;
   }
@@ -180,13 +180,14 @@ class StageCosting {
     double seconds = 0;
     std::set<int32_t> updated;
     for (size_t b = 0; b < parts.size(); ++b) {
-      if (parts[b].empty() || !profile_.blocks[b].update.has_value()) continue;
+      const std::optional<PassSeconds>& update = profile_.blocks[b].update;
+      if (parts[b].empty() || !update.has_value()) continue;
       std::vector<int32_t> here;
       for (const int32_t input : trained_inputs(graph_, gets_, parts[b])) {
         if (updated.insert(input).second) here.push_back(input);
       }
       const double whole = analytic_update(trained_inputs(graph_, gets_, blocks_[b]));
-      if (whole > 0) seconds += profile_.blocks[b].update->seconds * analytic_update(here) / whole;
+      if (whole > 0) seconds += update->seconds * analytic_update(here) / whole;
     }
     return seconds;
   }

@@ -35,6 +35,7 @@ TEST(Cluster, ItsTextReadsBack) {
     ASSERT_TRUE(cluster.ok()) << cluster.error().message;
     const Status verified = verify_cluster(cluster.value());
     EXPECT_TRUE(verified.ok()) << verified.error().message;
+    EXPECT_EQ(cluster.value().host_kinds[0].link, (LinkSpeed{300e9, 2e-6}));
     const Result<Cluster> back = parse_cluster(to_text(cluster.value()));
     ASSERT_TRUE(back.ok()) << back.error().message << to_text(cluster.value());
     EXPECT_EQ(back.value(), cluster.value()) << to_text(cluster.value());

@@ -79,6 +79,17 @@ TEST(FluidNetwork, AWeightIsHowOftenTheLinkCarriesAByte) {
   EXPECT_NEAR(network.carried(0), 30, 1e-9);
 }
 
+// A flow that another link holds at 2 takes twice that of this one; the rest is for the other flow.
+TEST(FluidNetwork, AWeightCountsWhereLinksAreShared) {
+  FluidNetwork network({10, 2});
+  const Path twice = {{0, 2}, {1}};
+  const Path once = {{0}};
+  network.start(0, 0, twice, 100);
+  network.start(0, 1, once, 100);
+  EXPECT_DOUBLE_EQ(network.rate(0), 2);
+  EXPECT_DOUBLE_EQ(network.rate(1), 6);
+}
+
 // The definition itself: every flow has a link that is full and on which no flow has more.
 TEST(FluidNetwork, ManyFlowsThatComeAndGoStayMaxMinFair) {
   std::mt19937 random(3);

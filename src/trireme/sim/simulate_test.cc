@@ -218,6 +218,14 @@ TEST(Simulate, MemoryIsWhatTheScheduleKeepsInFlight) {
   EXPECT_EQ(gpipe.timeline.peak_bytes, (std::vector<int64_t>(4, 8050)));
 }
 
+TEST(Simulate, MemoryIsGivenBackInEachMicroBatch) {
+  const auto peaks = [](int32_t micro_batches) {
+    return run(schedule_of("1f1b", 3, {micro_batches}), costs_of(3, 10), star(3, {1e9, 0}))
+        .timeline.peak_bytes;
+  };
+  EXPECT_EQ(peaks(5), peaks(9));
+}
+
 // Of one micro-batch at a time on stage 1: what is received (posted ahead), kept, sent and put off.
 TEST(Simulate, MemoryFollowsRecomputationAndSplitBackwards) {
   const Result<Schedule> schedule = parse_schedule(
@@ -277,8 +285,9 @@ TEST(Simulate, TheJitterHasItsDeviation) {
 
 // A compute lane has no holes that are not said: passes and waits add up.
 TEST(Simulate, PassesAndWaitsFillTheLaneOfARank) {
-  const Simulation simulation = run(schedule_of("1f1b", 3, {5, 4}, {1, 1, 1}), costs_of(3, 3000),
-                                    star(6, {.bandwidth = 1e4, .latency = 1e-3}));
+  const Simulation simulation =
+      run(schedule_of("1f1b", 3, {5, 4}, {1, 1, 1}), costs_of(3, 3000),
+          star(6, {.bandwidth = 1e4, .latency = 1e-3, .cpu_per_byte = 1e-4}));
   std::vector<SimTime> at(6, 0);
   for (const TimelineEvent& event : simulation.timeline.events) {
     if (!is_on_compute_lane(event.event_class)) continue;

@@ -344,7 +344,7 @@ Result<int64_t> evaluate_integer(const SymExpr& expression, const SymbolValues& 
   if (expression.is_integer()) return expression.integer;
   TRIREME_TRY(SymValue value, evaluate(expression, symbols));
   if (const auto* integer = std::get_if<int64_t>(&value)) return *integer;
-  return Error{fmt::format("the size {} is not an integer", to_text(expression))};
+  return Error{fmt::format("the size {} is not an integer", one_line(to_text(expression), 200))};
 }
 
 void collect_symbols(const SymExpr& expression, std::set<std::string>& symbols) {

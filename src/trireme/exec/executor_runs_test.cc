@@ -118,6 +118,7 @@ void expect_runs(const Schedule& schedule, const RunOptions& options) {
 std::vector<Schedule> grid() {
   std::vector<Schedule> schedules;
   for (const ScheduleBuilder& builder : schedule_builders()) {
+    if (builder.name == "text") continue;  // an order of one's own: see the tests of builders
     for (int32_t num_stages : {1, 2, 3, 4}) {
       for (const std::vector<int32_t>& counts :
            {std::vector<int32_t>{1}, {5}, {3, 3}, {4, 1}, {2, 0}}) {

@@ -51,6 +51,13 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 1,
      .placement = Placement::kLooped,
      .build_orders = zb_h1_orders},
+    {.name = "zb-h2",
+     .summary = "zb-h1 with twice as much ahead: no bubble, twice the memory",
+     .source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
+     .is_training = true,
+     .num_chunks = 1,
+     .placement = Placement::kLooped,
+     .build_orders = zb_h2_orders},
     {.name = "zb-v",
      .summary = "two chunks a rank as a V, and weight gradients where it would be idle",
      .source = "Qi et al., Pipeline Parallelism with Controllable Memory, 2024",
@@ -58,6 +65,49 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 2,
      .placement = Placement::kV,
      .build_orders = zb_v_orders},
+    {.name = "dualpipe-v",
+     .summary = "two chunks a rank as a V, forwards and backwards side by side",
+     .source = "DeepSeek-AI, DualPipe, 2025",
+     .is_training = true,
+     .num_chunks = 2,
+     .placement = Placement::kV,
+     .build_orders = dualpipe_v_orders},
+    {.name = "pre-recompute",
+     .summary = "1f1b that recomputes, in the drain before the gradient arrives",
+     .source = "Lai et al., Merak, TPDS 2023",
+     .is_training = true,
+     .num_chunks = 1,
+     .placement = Placement::kLooped,
+     .build_orders = pre_recompute_orders},
+    {.name = "last-no-recompute",
+     .summary = "pre-recompute whose last stage keeps everything",
+     .source = "Lai et al., Merak, TPDS 2023",
+     .is_training = true,
+     .num_chunks = 1,
+     .placement = Placement::kLooped,
+     .build_orders = last_no_recompute_orders},
+    {.name = "shifted-critical-path",
+     .summary = "last-no-recompute that hides three more recomputations",
+     .source = "Lai et al., Merak, TPDS 2023",
+     .is_training = true,
+     .num_chunks = 1,
+     .placement = Placement::kLooped,
+     .build_orders = shifted_critical_path_orders},
+    {.name = "greedy",
+     .summary =
+         "an order found from the costs of passes, the delay between ranks and a memory limit",
+     .source = "Chen et al., CrossPipe, ATC 2025",
+     .is_training = true,
+     .num_chunks = kAnyChunks,
+     .placement = Placement::kLooped,
+     .build_orders = greedy_orders},
+    {.name = "text",
+     .summary = "the order in a file of yours",
+     .source = "-",
+     .is_training = true,
+     .num_chunks = kAnyChunks,
+     .placement = Placement::kLooped,
+     .build_orders = text_orders},
     {.name = "forward-only",
      .summary = "forwards without backwards: an evaluation",
      .source = "-",
@@ -66,24 +116,6 @@ constexpr ScheduleBuilder kBuilders[] = {
      .placement = Placement::kLooped,
      .build_orders = forward_only_orders},
 };
-
-// Puts receives right before the action that needs their data and sends right after the one that
-// makes it.
-std::vector<Action> with_transfers(const Schedule& schedule, int32_t rank,
-                                   const std::vector<Action>& order) {
-  std::vector<Action> actions;
-  for (const Action& compute : order) {
-    const bool travels = is_forward(compute.kind) || takes_gradient(compute.kind);
-    const bool goes_down = is_forward(compute.kind);
-    const Action receive{goes_down ? kReceiveActivation : kReceiveGradient, compute.index,
-                         compute.chunk};
-    const Action send{goes_down ? kSendActivation : kSendGradient, compute.index, compute.chunk};
-    if (travels && counterpart(schedule, rank, receive)) actions.push_back(receive);
-    actions.push_back(compute);
-    if (travels && counterpart(schedule, rank, send)) actions.push_back(send);
-  }
-  return actions;
-}
 
 // The collectives and the update that end a step. Tied gradients are summed over the stages first,
 // so that each replica's bucket then holds the same number wherever the parameter lives. Losses
@@ -107,6 +139,27 @@ std::vector<Action> build_reductions(const Schedule& schedule, int32_t rank) {
   return actions;
 }
 
+Status check_options(const ScheduleOptions& options) {
+  const PassCosts& costs = options.costs;
+  for (const int64_t cost : {costs.forward, costs.backward, costs.input_gradient,
+                             costs.weight_gradient, costs.recompute, costs.delay}) {
+    if (cost >= 0 && cost <= kMaxPassCost) continue;
+    return Error{fmt::format("a pass costs {} units: it is 0 to {}", cost, kMaxPassCost)};
+  }
+  if (options.max_in_flight >= 0) return Status();
+  return Error{fmt::format("{} in flight a rank: a limit is at least 1", options.max_in_flight)};
+}
+
+Status check_in_flight(const Schedule& schedule, int32_t max_in_flight) {
+  if (max_in_flight == 0) return Status();
+  const int32_t peak = std::ranges::max(peak_in_flight(schedule));
+  if (peak <= max_in_flight) return Status();
+  return Error{
+      fmt::format("schedule {} has up to {} micro-batch chunks in flight on a rank, more "
+                  "than the limit of {}",
+                  schedule.builder, peak, max_in_flight)};
+}
+
 }  // namespace
 
 std::span<const ScheduleBuilder> schedule_builders() { return kBuilders; }
@@ -123,6 +176,7 @@ Result<const ScheduleBuilder*> find_builder(std::string_view name) {
 
 Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& options) {
   TRIREME_TRY(const ScheduleBuilder* builder, find_builder(name));
+  TRIREME_TRY(check_options(options));
   if (builder->num_chunks != kAnyChunks && options.num_chunks != builder->num_chunks) {
     return Error{fmt::format("schedule {} has {} {} a rank, not {}", name, builder->num_chunks,
                              builder->num_chunks == 1 ? "chunk" : "chunks", options.num_chunks)};
@@ -130,42 +184,53 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
   Schedule schedule{.builder = std::string(name),
                     .num_stages = options.num_stages,
                     .num_chunks = options.num_chunks,
-                    .placement = builder->is_training ? builder->placement : options.placement,
+                    .placement = builder->placement,
                     .num_micro_batches = options.num_micro_batches,
                     .look_ahead = kLookAhead,
                     .is_training = builder->is_training,
                     .tied_groups = options.tied_groups,
                     .num_buckets = options.num_buckets,
                     .clips_norm = options.clips_norm};
+  if (!builder->is_training) schedule.placement = options.placement;
+  if (builder->name == "text" && options.order != nullptr) {
+    schedule.num_chunks = options.order->num_chunks;
+    schedule.placement = options.order->placement;
+  }
   if (schedule.num_buckets.empty() && schedule.num_stages > 0) {
     schedule.num_buckets.assign(static_cast<size_t>(schedule.num_stages), 0);
   }
   TRIREME_TRY(verify_shape(schedule));
-  std::map<int32_t, ComputeOrders> orders;  // replicas with as many micro-batches have the same
+  std::map<int32_t, Schedule> replicas;  // those with as many micro-batches are the same
   for (int32_t rank = 0; rank < num_ranks(schedule); ++rank) {
     const int32_t count =
         schedule.num_micro_batches[static_cast<size_t>(replica_of(schedule, rank))];
-    const auto [entry, is_new] = orders.try_emplace(count);
+    const auto [entry, is_new] = replicas.try_emplace(count);
     if (is_new) {
-      entry->second = builder->build_orders({.num_stages = schedule.num_stages,
-                                             .num_chunks = schedule.num_chunks,
-                                             .num_micro_batches = count,
-                                             .placement = schedule.placement,
-                                             .costs = options.costs});
+      const OrderRequest request{.num_stages = schedule.num_stages,
+                                 .num_chunks = schedule.num_chunks,
+                                 .num_micro_batches = count,
+                                 .placement = schedule.placement,
+                                 .costs = options.costs,
+                                 .max_in_flight = options.max_in_flight,
+                                 .order = options.order};
+      TRIREME_TRY(const ComputeOrders orders, builder->build_orders(request));
+      entry->second = with_transfers(request, orders);
     }
     std::vector<Action> actions =
-        with_transfers(schedule, rank, entry->second[stage_of(schedule, rank)]);
+        entry->second.ranks[static_cast<size_t>(stage_of(schedule, rank))];
     const std::vector<Action> reductions = build_reductions(schedule, rank);
     actions.insert(actions.end(), reductions.begin(), reductions.end());
     schedule.ranks.push_back(std::move(actions));
   }
-  // With chunks a rank may need a message before the one that its neighbour sends first.
+  // Some need more: with chunks a rank may want a message before the one that its neighbour sends
+  // first, and with more forwards ahead more of them arrive before they are wanted.
   Status verified = verify_schedule(schedule);
-  while (!verified.ok() && schedule.num_chunks > 1 && schedule.look_ahead < kMostLookAhead) {
+  while (!verified.ok() && schedule.look_ahead < kMostLookAhead) {
     ++schedule.look_ahead;
     verified = verify_schedule(schedule);
   }
   TRIREME_TRY(std::move(verified));
+  TRIREME_TRY(check_in_flight(schedule, options.max_in_flight));
   return schedule;
 }
 

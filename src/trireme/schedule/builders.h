@@ -22,6 +22,12 @@ struct ScheduleOptions {
   // Of an evaluation, which goes where training does; other schedules have one of their own.
   Placement placement = Placement::kLooped;
   PassCosts costs = {};  // what the order of those that look at costs is found from
+  // Micro-batch chunks that a rank may have in flight (see peak_in_flight); 0: as many as the
+  // schedule is known for.
+  int32_t max_in_flight = 0;
+  // For `text`: compute actions of one replica, and RG where a wait for a gradient comes earlier
+  // than the backward. Outlives the call. Its header has the chunks and the placement.
+  const Schedule* order = nullptr;
 };
 
 // What the compute orders of one replica are made from.
@@ -31,8 +37,10 @@ struct OrderRequest {
   int32_t num_micro_batches = 0;
   Placement placement = Placement::kLooped;
   PassCosts costs = {};
+  int32_t max_in_flight = 0;
+  const Schedule* order = nullptr;
 };
-// By stage: its compute actions but U.
+// By stage: its compute actions but U; RG where it is to be waited for before other passes.
 using ComputeOrders = std::vector<std::vector<Action>>;
 
 inline constexpr int32_t kAnyChunks = 0;
@@ -44,7 +52,8 @@ struct ScheduleBuilder {
   bool is_training;
   int32_t num_chunks;  // a rank has, or kAnyChunks
   Placement placement;
-  ComputeOrders (*build_orders)(const OrderRequest& request);
+  // Error: no such order exists for these numbers.
+  Result<ComputeOrders> (*build_orders)(const OrderRequest& request);
 };
 
 [[nodiscard]] std::span<const ScheduleBuilder> schedule_builders();

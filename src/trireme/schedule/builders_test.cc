@@ -1,6 +1,7 @@
 #include "trireme/schedule/builders.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -55,63 +56,76 @@ TEST(Builders, AReplicaWithoutMicroBatchesKeepsItsCollectives) {
             "rank 1: SC0 AR0 U\n");
 }
 
-// Micro-batches of each replica: all equal, or ever fewer down to none.
-std::vector<int32_t> counts(int32_t num_micro_batches, int32_t num_replicas, bool is_even) {
-  std::vector<int32_t> result;
-  result.reserve(static_cast<size_t>(num_replicas));
-  for (int32_t replica = 0; replica < num_replicas; ++replica) {
-    result.push_back(is_even ? num_micro_batches : num_micro_batches / (1 << (2 * replica)));
-  }
-  return result;
-}
-
+// One replica; two alike; and three of which the second has fewer micro-batches and the last none.
+// Clipping, buckets and tied parameters take turns: no order depends on them.
 std::vector<ScheduleOptions> grid(int32_t num_stages, int32_t num_micro_batches) {
+  const int32_t m = num_micro_batches;
   std::vector<ScheduleOptions> all;
-  for (int32_t num_replicas = 1; num_replicas <= 3; ++num_replicas) {
-    for (bool is_even : {true, false}) {
-      if (num_replicas == 1 && !is_even) continue;
-      for (bool clips_norm : {false, true}) {
-        for (bool is_tied : {false, true}) {
-          if (is_tied && num_stages == 1) continue;
-          ScheduleOptions options{
-              .num_stages = num_stages,
-              .num_micro_batches = counts(num_micro_batches, num_replicas, is_even),
-              .num_buckets =
-                  std::vector<int32_t>(static_cast<size_t>(num_stages), num_replicas == 1 ? 0 : 2),
-              .clips_norm = clips_norm};
-          if (is_tied) options.tied_groups = {{0, num_stages - 1}};
-          all.push_back(options);
-        }
-      }
-    }
+  for (const std::vector<int32_t>& counts :
+       {std::vector<int32_t>{m}, std::vector<int32_t>{m, m}, std::vector<int32_t>{m, m / 3, 0}}) {
+    const size_t turn = all.size() + static_cast<size_t>(m);
+    ScheduleOptions options{
+        .num_stages = num_stages, .num_micro_batches = counts, .clips_norm = turn % 2 == 0};
+    if (counts.size() > 1) options.num_buckets.assign(static_cast<size_t>(num_stages), 2);
+    if (num_stages > 1 && turn % 3 != 0) options.tied_groups = {{0, num_stages - 1}};
+    all.push_back(options);
   }
   return all;
 }
 
-class BuilderGrid : public testing::TestWithParam<ScheduleBuilder> {};
+// What a user could write down: the passes of GPipe.
+Schedule written_order(int32_t num_stages, int32_t num_micro_batches) {
+  Schedule order =
+      build_schedule("gpipe", {.num_stages = num_stages, .num_micro_batches = {num_micro_batches}})
+          .value();
+  for (std::vector<Action>& actions : order.ranks) {
+    std::erase_if(actions, [](const Action& action) {
+      return !is_compute(action.kind) || action.kind == ActionKind::kUpdate;
+    });
+  }
+  return order;
+}
 
-TEST_P(BuilderGrid, VerifiesEveryStageAndMicroBatchCount) {
-  int32_t num_verified = 0;
-  const std::vector<int32_t> chunks = GetParam().num_chunks == kAnyChunks
+// Gradients are summed in the order of micro-batches, whatever the schedule: the sums of all
+// schedules are the same bits.
+int32_t weight_gradients_out_of_order(const Schedule& schedule) {
+  int32_t count = 0;
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    std::vector<int32_t> last(static_cast<size_t>(schedule.num_chunks), -1);
+    for (const Action& action : actions) {
+      if (!ends_backward(action.kind)) continue;
+      count += action.index != last[static_cast<size_t>(action.chunk)] + 1 ? 1 : 0;
+      last[static_cast<size_t>(action.chunk)] = action.index;
+    }
+  }
+  return count;
+}
+
+// A builder and a number of stages.
+class BuilderGrid : public testing::TestWithParam<std::tuple<ScheduleBuilder, int32_t>> {};
+
+TEST_P(BuilderGrid, VerifiesEveryNumberOfChunksAndMicroBatches) {
+  const auto& [builder, num_stages] = GetParam();
+  const std::vector<int32_t> chunks = builder.num_chunks == kAnyChunks
                                           ? std::vector<int32_t>{1, 2, 3, 4}
-                                          : std::vector<int32_t>{GetParam().num_chunks};
-  for (int32_t num_stages = 1; num_stages <= 8; ++num_stages) {
-    for (int32_t num_micro_batches = 1; num_micro_batches <= 16; ++num_micro_batches) {
-      for (ScheduleOptions& options : grid(num_stages, num_micro_batches)) {
-        options.num_chunks = chunks[static_cast<size_t>(num_verified) % chunks.size()];
-        const Result<Schedule> schedule = build_schedule(GetParam().name, options);
+                                          : std::vector<int32_t>{builder.num_chunks};
+  for (int32_t num_micro_batches = 1; num_micro_batches <= 16; ++num_micro_batches) {
+    const Schedule order = written_order(num_stages, num_micro_batches);
+    for (ScheduleOptions& options : grid(num_stages, num_micro_batches)) {
+      for (const int32_t num_chunks : chunks) {
+        if (builder.name == "text") options.order = &order;
+        options.num_chunks = num_chunks;
+        const Result<Schedule> schedule = build_schedule(builder.name, options);
         ASSERT_TRUE(schedule.ok())
             << num_stages << " stages of " << options.num_chunks << " chunks, " << num_micro_batches
             << " micro-batches: " << schedule.error().message;
         const Result<Schedule> parsed = parse_schedule(to_text(schedule.value()));
         ASSERT_TRUE(parsed.ok()) << parsed.error().message;
         ASSERT_EQ(parsed.value(), schedule.value());
-        ++num_verified;
+        ASSERT_EQ(weight_gradients_out_of_order(schedule.value()), 0) << to_text(schedule.value());
       }
     }
   }
-  // 16 micro-batch counts x 5 replica shapes x clipping, and tied or not from 2 stages on.
-  EXPECT_EQ(num_verified, 16 * 5 * 2 * (1 + 7 * 2));
 }
 
 // An evaluation goes where training has put the chunks.
@@ -130,57 +144,6 @@ TEST(Builders, ForwardOnlyRunsAnyPlacementOfChunks) {
           EXPECT_EQ(makespan(timetable(schedule.value(), {})), 7 + num_stages - 1);
         }
       }
-    }
-  }
-}
-
-int64_t time_of(std::string_view name, int32_t stages, int32_t m, int32_t chunks,
-                const PassCosts& costs) {
-  const Result<Schedule> schedule = build_schedule(
-      name, {.num_stages = stages, .num_micro_batches = {m}, .num_chunks = chunks, .costs = costs});
-  EXPECT_TRUE(schedule.ok()) << schedule.error().message;
-  return makespan(timetable(schedule.value(), costs));
-}
-
-// Qi et al., ICLR 2024, section 2.3 and table 2: the bubble of ZB-H1 is (S-1)(F + I - W), with the
-// memory of 1F1B's first stage, for m >= S and S >= 2 even passes.
-TEST(Builders, ZbH1HasTheBubbleOfThePaper) {
-  for (const int32_t stages : {2, 3, 4, 8}) {
-    for (const int32_t m : {stages, 2 * stages, 4 * stages}) {
-      EXPECT_EQ(time_of("zb-h1", stages, m, 1, {}), m * 3 + (stages - 1) * (1 + 1 - 1))
-          << stages << " stages, " << m << " micro-batches";
-      const Schedule schedule =
-          build_schedule("zb-h1", {.num_stages = stages, .num_micro_batches = {m}}).value();
-      EXPECT_EQ(peak_in_flight(schedule), std::vector<int32_t>(stages, stages));
-    }
-  }
-}
-
-// Narayanan et al., SC 2021, section 2.2: with V chunks, each of F/V and B/V, the bubble is
-// (S-1)(F+B)/V where S divides m.
-TEST(Builders, InterleavedHasAVthOfTheBubble) {
-  for (const int32_t stages : {2, 4, 8}) {
-    for (const int32_t chunks : {1, 2, 4}) {
-      for (const int32_t m : {stages, 2 * stages, 4 * stages}) {
-        EXPECT_EQ(time_of("interleaved", stages, m, chunks, {}), m * chunks * 3 + (stages - 1) * 3)
-            << stages << " stages, " << chunks << " chunks, " << m << " micro-batches";
-      }
-    }
-  }
-}
-
-// Qi et al., 2024 (controllable memory), section 3 and figure 4: with F = I = W, ZB-V has no bubble
-// but the wait of the last rank for the first micro-batch, and the memory of 1F1B, which is 2 S
-// half stages.
-TEST(Builders, ZbVHasNoBubbleInsideAndTheMemoryOfOneFOneB) {
-  for (const int32_t stages : {2, 4, 8}) {
-    for (const int32_t m : {2 * stages, 4 * stages}) {
-      const Schedule schedule =
-          build_schedule("zb-v", {.num_stages = stages, .num_micro_batches = {m}, .num_chunks = 2})
-              .value();
-      const auto table = timetable(schedule, {});
-      EXPECT_EQ(makespan(table), 6 * m + stages - 1) << stages << " stages, " << m;
-      for (const int32_t peak : peak_in_flight(schedule)) EXPECT_LE(peak, 2 * stages);
     }
   }
 }
@@ -224,9 +187,10 @@ std::string message_of(std::string_view name, const ScheduleOptions& options) {
 }
 
 TEST(Builders, RefuseNumbersThatNoScheduleExistsFor) {
-  EXPECT_EQ(
-      message_of("zigzag", {}),
-      "unknown schedule \"zigzag\"; known are gpipe, 1f1b, interleaved, zb-h1, zb-v, forward-only");
+  EXPECT_EQ(message_of("zigzag", {}),
+            "unknown schedule \"zigzag\"; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, "
+            "dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, greedy, text, "
+            "forward-only");
   EXPECT_EQ(message_of("1f1b", {.num_stages = 0, .num_micro_batches = {4}}),
             "0 stages and 4 micro-batches: a schedule needs 1 to 1048576 stages and at least 1 "
             "micro-batch");
@@ -235,16 +199,110 @@ TEST(Builders, RefuseNumbersThatNoScheduleExistsFor) {
             "micro-batch");
   EXPECT_EQ(message_of("gpipe", {.num_stages = 2, .num_micro_batches = {3, -1}}),
             "2 stages and -1 micro-batches of replica 1: a replica has 0 to 16384");
+  EXPECT_EQ(message_of("1f1b", {.num_stages = 2, .num_micro_batches = {4}, .num_chunks = 2}),
+            "schedule 1f1b has 1 chunk a rank, not 2");
+  EXPECT_EQ(message_of("zb-v", {.num_stages = 2, .num_micro_batches = {4}}),
+            "schedule zb-v has 2 chunks a rank, not 1");
+  EXPECT_EQ(
+      message_of("zb-v",
+                 {.num_stages = 2, .num_micro_batches = {4}, .num_chunks = 2, .max_in_flight = 1}),
+      "1 in flight a rank: a micro-batch alone has 2 chunks in flight");
+  EXPECT_EQ(message_of("1f1b", {.num_stages = 4, .num_micro_batches = {8}, .max_in_flight = 3}),
+            "schedule 1f1b has up to 4 micro-batch chunks in flight on a rank, more than the limit "
+            "of 3");
+  EXPECT_EQ(message_of("1f1b", {.num_stages = 4, .num_micro_batches = {8}, .max_in_flight = -3}),
+            "-3 in flight a rank: a limit is at least 1");
+  EXPECT_EQ(message_of("greedy", {.num_stages = 4,
+                                  .num_micro_batches = {8},
+                                  .costs = {.forward = int64_t{1} << 41}}),
+            "a pass costs 2199023255552 units: it is 0 to 1099511627776");
   EXPECT_EQ(message_of("1f1b", {.num_stages = 2, .num_micro_batches = {20000}}),
             "2 stages and 20000 micro-batches of replica 0: a replica has 0 to 16384");
 }
 
+TEST(Builders, KeepToALimitOfWhatIsInFlight) {
+  for (int32_t num_stages = 1; num_stages <= 8; ++num_stages) {
+    for (int32_t limit = 1; limit <= 2 * num_stages; ++limit) {
+      for (const auto& [name, chunks] :
+           {std::pair<std::string_view, int32_t>("greedy", 1), {"greedy", 3}, {"zb-v", 2}}) {
+        if (limit < chunks) continue;
+        const Result<Schedule> schedule = build_schedule(name, {.num_stages = num_stages,
+                                                                .num_micro_batches = {9},
+                                                                .num_chunks = chunks,
+                                                                .costs = {.delay = 2},
+                                                                .max_in_flight = limit});
+        ASSERT_TRUE(schedule.ok()) << schedule.error().message;
+        EXPECT_LE(std::ranges::max(peak_in_flight(schedule.value())), limit);
+      }
+    }
+  }
+}
+
+std::string text_built(std::string_view order, const ScheduleOptions& options) {
+  const Schedule parsed = parse_schedule(order).value();
+  ScheduleOptions given = options;
+  given.order = &parsed;
+  const Result<Schedule> schedule = build_schedule("text", given);
+  return schedule.ok() ? to_text(schedule.value()) : schedule.error().message;
+}
+
+TEST(Builders, TextCompletesTheOrderOfAUser) {
+  constexpr std::string_view kOrder =
+      "schedule mine stages=2 micro-batches=2\n"
+      "rank 0: F0 Fc1 RG0 I0 R1 B1 W0\n"
+      "rank 1: F0 B0 F1 B1\n";
+  EXPECT_EQ(text_built(kOrder, {.num_stages = 2, .num_micro_batches = {2, 1}, .clips_norm = true}),
+            "schedule text stages=2 micro-batches=2,1 look-ahead=2 clip-norm\n"
+            "rank 0: F0 SA0 Fc1 SA1 RG0 I0 R1 RG1 B1 W0 SC0 SC1 U\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 SC0 SC1 U\n"
+            "rank 2: F0 SA0 RG0 I0 W0 SC0 SC1 U\n"
+            "rank 3: RA0 F0 B0 SG0 SC0 SC1 U\n");
+  EXPECT_EQ(text_built("schedule mine stages=2 chunks=2 placement=v micro-batches=1\n"
+                       "rank 0: F0 F0.1 B0.1 B0\n"
+                       "rank 1: F0 F0.1 B0.1 B0\n",
+                       {.num_stages = 2, .num_micro_batches = {1}}),
+            "schedule text stages=2 chunks=2 placement=v micro-batches=1 look-ahead=2\n"
+            "rank 0: F0 SA0 RA0.1 F0.1 B0.1 SG0.1 RG0 B0 SC0 U\n"
+            "rank 1: RA0 F0 F0.1 SA0.1 RG0.1 B0.1 B0 SG0 SC0 U\n");
+}
+
+TEST(Builders, TextRefusesAnOrderThatDoesNotFit) {
+  constexpr std::string_view kOrder =
+      "schedule mine stages=2 micro-batches=2\n"
+      "rank 0: F0 F1 B0 B1\n"
+      "rank 1: F0 B0 F1 B1\n";
+  EXPECT_EQ(message_of("text", {.num_stages = 2, .num_micro_batches = {2}}),
+            "schedule text needs an order that was written down");
+  EXPECT_EQ(text_built(kOrder, {.num_stages = 3, .num_micro_batches = {2}}),
+            "the order is of 2 stages and 2 micro-batches, not of 3 and 2");
+  EXPECT_EQ(text_built(kOrder, {.num_stages = 2, .num_micro_batches = {2, 3}}),
+            "the order is of 2 stages and 2 micro-batches, not of 2 and 3");
+  EXPECT_EQ(text_built("schedule mine stages=2 micro-batches=1\nrank 0: F0 B0\n",
+                       {.num_stages = 2, .num_micro_batches = {1}}),
+            "the order lists 1 ranks: 2 stages make as many");
+  EXPECT_EQ(text_built("schedule mine stages=1 micro-batches=1,1\nrank 0: F0 B0\nrank 1: F0 B0\n",
+                       {.num_stages = 1, .num_micro_batches = {1, 1}}),
+            "the order is of 2 replicas: give that of one, which all follow");
+  EXPECT_EQ(text_built("schedule mine stages=1 micro-batches=1\nrank 0: F0 B0 U\n",
+                       {.num_stages = 1, .num_micro_batches = {1}}),
+            "rank 0 of the order lists U, which is added by itself");
+  EXPECT_EQ(text_built("schedule mine stages=1 micro-batches=1\nrank 0: F0 B0 F0.2147483647\n",
+                       {.num_stages = 1, .num_micro_batches = {1}}),
+            "rank 0 lists F0.2147483647, but its number of chunks is 1");
+  EXPECT_EQ(text_built("schedule mine stages=2 micro-batches=1\nrank 0: F0 B0\nrank 1: B0 F0\n",
+                       {.num_stages = 2, .num_micro_batches = {1}}),
+            "rank 1 runs B0 before F0");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, BuilderGrid,
-                         testing::ValuesIn(schedule_builders().begin(), schedule_builders().end()),
+                         testing::Combine(testing::ValuesIn(schedule_builders().begin(),
+                                                            schedule_builders().end()),
+                                          testing::Range(1, 9)),
                          [](const auto& row) {
-                           std::string name(row.param.name);
+                           std::string name(std::get<0>(row.param).name);
                            std::ranges::replace(name, '-', '_');
-                           return name;
+                           return name + "_of_" + std::to_string(std::get<1>(row.param)) +
+                                  "_stages";
                          });
 
 }  // namespace

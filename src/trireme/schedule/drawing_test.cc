@@ -23,15 +23,36 @@ std::string drawing_in(std::string_view file) {
   return drawing;
 }
 
-std::string drawn(std::string_view name, int32_t num_stages, std::vector<int32_t> counts) {
-  return draw(
-      build_schedule(name, {.num_stages = num_stages, .num_micro_batches = std::move(counts)})
-          .value());
+std::string drawn(std::string_view name, int32_t num_stages, std::vector<int32_t> counts,
+                  int32_t num_chunks = 1) {
+  return draw(build_schedule(name, {.num_stages = num_stages,
+                                    .num_micro_batches = std::move(counts),
+                                    .num_chunks = num_chunks})
+                  .value());
+}
+
+// The first 16 cells of each line, as wide drawings are in comments.
+std::string cut_off(const std::string& drawing) {
+  const size_t width = std::string("rank 0 | ").size() + size_t{16} * 5;
+  std::string text;
+  for (size_t begin = 0; begin < drawing.size(); begin = drawing.find('\n', begin) + 1) {
+    text += drawing.substr(begin, width) + "...\n";
+  }
+  return text;
 }
 
 TEST(Drawing, OfEveryBuilderIsTheOneAboveItsCode) {
   EXPECT_EQ(drawn("gpipe", 3, {4}), drawing_in("gpipe.cc"));
   EXPECT_EQ(drawn("1f1b", 3, {4}), drawing_in("one_f_one_b.cc"));
+  EXPECT_EQ(drawn("zb-h1", 3, {4}), drawing_in("zb_h1.cc"));
+  EXPECT_EQ(drawn("zb-h2", 3, {5}), drawing_in("zb_h2.cc"));
+  EXPECT_EQ(drawn("pre-recompute", 3, {4}), drawing_in("pre_recompute.cc"));
+  EXPECT_EQ(drawn("last-no-recompute", 3, {4}), drawing_in("last_no_recompute.cc"));
+  EXPECT_EQ(drawn("shifted-critical-path", 3, {4}), drawing_in("shifted_critical_path.cc"));
+  EXPECT_EQ(drawn("greedy", 3, {4}), drawing_in("greedy.cc"));
+  EXPECT_EQ(cut_off(drawn("interleaved", 2, {4}, 2)), drawing_in("interleaved.cc"));
+  EXPECT_EQ(cut_off(drawn("zb-v", 2, {4}, 2)), drawing_in("zb_v.cc"));
+  EXPECT_EQ(cut_off(drawn("dualpipe-v", 2, {4}, 2)), drawing_in("dualpipe_v.cc"));
   EXPECT_EQ(drawn("forward-only", 3, {4}), drawing_in("forward_only.cc"));
 }
 

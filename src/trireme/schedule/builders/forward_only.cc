@@ -12,7 +12,7 @@
 
 namespace trireme {
 
-ComputeOrders forward_only_orders(const OrderRequest& request) {
+Result<ComputeOrders> forward_only_orders(const OrderRequest& request) {
   ComputeOrders orders;
   for (int32_t stage = 0; stage < request.num_stages; ++stage) {
     std::vector<Action>& order = orders.emplace_back();

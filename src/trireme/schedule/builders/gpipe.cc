@@ -11,7 +11,7 @@
 
 namespace trireme {
 
-ComputeOrders gpipe_orders(const OrderRequest& request) {
+Result<ComputeOrders> gpipe_orders(const OrderRequest& request) {
   const int32_t count = request.num_micro_batches;
   std::vector<Action> order;
   order.reserve(2 * static_cast<size_t>(count));

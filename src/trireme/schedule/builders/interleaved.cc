@@ -8,8 +8,8 @@
 //
 // 2 stages, 2 chunks, 4 micro-batches:
 //
-//   rank 0 | F0   F1   F0.1 F1.1 F2   B0.1 -- F3   B1.1 -- F2.1 B0   -- ...
-//   rank 1 | .    F0   F1   F0.1 B0.1 --   F1.1 B1.1 --  ...
+//   rank 0 | F0   F1   F0.1 F1.1 F2   .    B0.1 --   F3   B1.1 --   F2.1 B0   --   F3.1 B1   ...
+//   rank 1 | .    F0   F1   F0.1 B0.1 --   F1.1 B1.1 --   F2   B0   --   F3   B1   --   F2.1 ...
 #include <algorithm>
 
 #include "trireme/schedule/builders/orders.h"
@@ -41,7 +41,7 @@ std::vector<Action> passes(const OrderRequest& request, ActionKind kind, bool is
 
 }  // namespace
 
-ComputeOrders interleaved_orders(const OrderRequest& request) {
+Result<ComputeOrders> interleaved_orders(const OrderRequest& request) {
   const std::vector<Action> forwards = passes(request, ActionKind::kForward, false);
   const std::vector<Action> backwards = passes(request, ActionKind::kBackward, true);
   ComputeOrders orders;

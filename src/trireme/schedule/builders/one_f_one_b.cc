@@ -13,7 +13,7 @@
 
 namespace trireme {
 
-ComputeOrders one_f_one_b_orders(const OrderRequest& request) {
+Result<ComputeOrders> one_f_one_b_orders(const OrderRequest& request) {
   const int32_t count = request.num_micro_batches;
   ComputeOrders orders;
   for (int32_t stage = 0; stage < request.num_stages; ++stage) {

@@ -173,8 +173,14 @@ SAID = [
         [*TRAIN, "--pp", 2, "--cut", "layers.0"],
         "the model cannot be cut before module 'layers.0': nothing comes before it",
     ),
-    ([*TRAIN, "--schedule", "zigzag"], "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-v"),
-    ([*PLAN, "--schedule", "forward-only"], "there is no schedule 'forward-only' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-v"),
+    (
+        [*TRAIN, "--schedule", "zigzag"],
+        "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, greedy, text",
+    ),
+    (
+        [*PLAN, "--schedule", "forward-only"],
+        "there is no schedule 'forward-only' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, greedy, text",
+    ),
     (
         [*TRAIN, "--freeze", "wte"],
         "--freeze 'wte' is found in no parameter's name; trireme inspect lists the parameters",
@@ -251,7 +257,7 @@ EDITS = {
     "another schedule": (
         "schedule: 1f1b",
         "schedule: zigzag",
-        "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-v",
+        "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, greedy, text",
     ),
     "another node": (
         "first_node: linear_2",

@@ -78,6 +78,17 @@ def test_the_report_reads_what_was_simulated(files, tmp_path):
     assert [rank["compute_ns"] for rank in report["ranks"]] == [rank["compute_ns"] for rank in step["ranks"]]
 
 
+@pytest.mark.parametrize("name", ["interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "greedy", "forward-only"])
+def test_every_schedule_runs(name):
+    found = simulate(
+        *(name, "--cluster", EXAMPLES / "clusters" / "dgx-a100-pod.yaml"),
+        *("--model", "gpt:layers=16,hidden=1024,heads=16,seq=512,vocab=50257", "--pp", 4, "--micro-batches", 8),
+        *(["--chunks", 2] if name == "interleaved" else []),
+    )
+    assert 0.2 < found["compute_share"] < 1
+    assert len(found["ranks"]) == 4
+
+
 def test_a_model_may_be_given_by_its_sizes():
     pod = ["--cluster", EXAMPLES / "clusters" / "dgx-a100-pod.yaml"]
     sizes = "gpt:layers=24,hidden=2304,heads=24,seq=1024,vocab=51200"

@@ -29,6 +29,7 @@ struct SimulateRequest {
   std::string model;  // instead, by its sizes
   std::string dtype = "bfloat16";
   int32_t stages = 1;
+  int32_t chunks = 1;
   int32_t samples = 1;  // of a micro-batch
   int32_t replicas = 1;
   int32_t micro_batches = 1;
@@ -55,12 +56,14 @@ Result<Value> read_file(const std::string& path, Result<Value> (*parse)(std::str
 const ScheduleBuilder* builder_of(const std::string& name) {
   const auto builders = schedule_builders();
   const auto found = std::ranges::find(builders, name, &ScheduleBuilder::name);
-  return found == builders.end() ? nullptr : &*found;
+  // `text` is the schedule of a file, which is given by its path.
+  return found == builders.end() || found->name == "text" ? nullptr : &*found;
 }
 
 std::string builder_names() {
   std::string names;
   for (const ScheduleBuilder& builder : schedule_builders()) {
+    if (builder_of(std::string(builder.name)) == nullptr) continue;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", builder.name);
   }
   return names;
@@ -86,10 +89,33 @@ Result<StepCosts> costs_of_model(const SimulateRequest& request, const Cluster& 
       .pp = request.stages,
       .micro_batch = request.samples,
       .global_batch = int64_t{request.samples} * request.micro_batches * request.replicas};
-  return step_costs_of_spec(spec, layout, {}, device, {});
+  const ScheduleBuilder& builder = *builder_of(request.schedule);
+  const SpecChunks chunks{
+      .chunks = builder.num_chunks == kAnyChunks ? request.chunks : builder.num_chunks,
+      .placement = builder.placement};
+  return step_costs_of_spec(spec, layout, chunks, device, {});
 }
 
-// The stages and the buckets are those that have costs.
+// What the orders of some builders are found from: the longest passes.
+PassCosts pass_costs_of(const StepCosts& costs) {
+  PassCosts longest{
+      .forward = 0, .backward = 0, .input_gradient = 0, .weight_gradient = 0, .recompute = 0};
+  const auto raise = [](int64_t& cost, SimTime time) {
+    cost = std::clamp(time, cost, kMaxPassCost);
+  };
+  for (const StageCosts& stage : costs.stages) {
+    for (const ChunkCosts& chunk : stage.chunks) {
+      raise(longest.forward, chunk.forward);
+      raise(longest.backward, chunk.backward);
+      raise(longest.input_gradient, chunk.input_gradient);
+      raise(longest.weight_gradient, chunk.weight_gradient);
+      raise(longest.recompute, chunk.recompute);
+    }
+  }
+  return longest;
+}
+
+// The stages, their chunks and the buckets are those that have costs.
 Result<Schedule> schedule_of(const SimulateRequest& request, const StepCosts& costs) {
   if (builder_of(request.schedule) == nullptr) {
     Result<Schedule> schedule = read_file(request.schedule, parse_schedule);
@@ -108,7 +134,9 @@ Result<Schedule> schedule_of(const SimulateRequest& request, const StepCosts& co
   }
   ScheduleOptions options{.num_stages = static_cast<int32_t>(costs.stages.size()),
                           .num_micro_batches = std::vector<int32_t>(
-                              static_cast<size_t>(request.replicas), request.micro_batches)};
+                              static_cast<size_t>(request.replicas), request.micro_batches),
+                          .num_chunks = static_cast<int32_t>(costs.stages[0].chunks.size()),
+                          .costs = pass_costs_of(costs)};
   // A model's embedding and its head.
   if (!costs.tied_bytes.empty()) options.tied_groups = {{0, request.stages - 1}};
   for (const StageCosts& stage : costs.stages) {
@@ -166,6 +194,10 @@ RequestMaker add_simulate(CLI::App& app) {
       ->check(not_empty());
   CLI::Option* stages =
       app.add_option("--pp", request->stages, "stages of --model [1]")->check(positive_count());
+  CLI::Option* chunks = app.add_option("--chunks", request->chunks,
+                                       "pieces of --model a rank, where the schedule "
+                                       "leaves it open [1]")
+                            ->check(positive_count());
   CLI::Option* samples =
       app.add_option("--micro-batch", request->samples, "samples of a micro-batch of --model [1]")
           ->check(positive_count());
@@ -196,7 +228,7 @@ RequestMaker add_simulate(CLI::App& app) {
     if (request->costs.empty() == request->model.empty()) {
       return Error{"simulate needs --costs or --model, and not both"};
     }
-    for (const CLI::Option* option : {stages, samples, dtype}) {
+    for (const CLI::Option* option : {stages, chunks, samples, dtype}) {
       if (request->costs.empty() || option->count() == 0) continue;
       return Error{fmt::format("--costs says what {} says; leave it out", option->get_name())};
     }

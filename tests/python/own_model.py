@@ -89,7 +89,11 @@ class OwnModel:
 
     def step(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, Any]:
         result = model(**batch)
-        return result if isinstance(result, tuple) else (result, len(next(iter(batch.values()))))
+        if isinstance(result, tuple):
+            return result
+        targets = batch.get("targets")
+        is_classes = targets is not None and not targets.is_floating_point()  # of cross entropy, which counts them
+        return result, targets.numel() if is_classes else len(next(iter(batch.values())))
 
     def expected(
         self, *, batch: int = 11, steps: int = 5, optimizer: Any = SGD, model: nn.Module | None = None, **options: Any

@@ -20,6 +20,7 @@ from torch._dynamo.exc import UserError
 from torch._functorch import eager_transforms
 from torch._functorch import vmap as functorch_vmap
 from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.autograd.graph import saved_tensors_hooks
 from torch.export import ExportedProgram, _trace
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
@@ -65,7 +66,22 @@ def _refused_transforms(model: nn.Module) -> Iterator[None]:
         return module
 
     derivative = refusal("takes a derivative", "write the derivative itself with plain operators")
+    hook = refusal("registers a hook on a gradient", "remove it, and do what it does in forward")
+    packing = refusal("replaces what autograd saves", "remove the hooks, and do what they do in forward")
+    enter = saved_tensors_hooks.__enter__
+
+    def enter_packing(self: saved_tensors_hooks) -> None:
+        # Those of torch itself, as in checkpointing, save the same values in another place.
+        (enter if type(self).__module__.startswith("torch.") and type(self) is not saved_tensors_hooks else packing)(
+            self
+        )
+
     with (
+        mock.patch.object(torch.Tensor, "register_hook", hook),
+        mock.patch.object(torch.Tensor, "register_post_accumulate_grad_hook", hook),
+        # All hooks on nodes of autograd pass here.
+        mock.patch.object(torch.autograd.Function, "_register_hook", hook),
+        mock.patch.object(saved_tensors_hooks, "__enter__", enter_packing),
         mock.patch.object(nn.Module, "to", to),
         # The check of a distribution's parameters decides by their values.
         mock.patch.object(torch.distributions.Distribution, "_validate_args", False),

@@ -6,6 +6,7 @@ name and returns the mean loss or (mean loss, items). So the same code is export
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ import command
 import pytest
 import reference
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -44,6 +46,24 @@ def optimizer_arguments(optimizer: reference.Optimizer) -> list[Any]:
     if optimizer.name == "sgd":
         return [*given, "--momentum", optimizer.momentum, *(["--nesterov"] if optimizer.nesterov else [])]
     return [*given, "--betas", ",".join(map(str, optimizer.betas)), "--eps", optimizer.eps]
+
+
+@contextlib.contextmanager
+def counted_targets():
+    """The losses that cross entropy makes meanwhile, each with the number of class targets it is the mean of."""
+    counted, cross_entropy = [], F.cross_entropy
+
+    def counting(scores, targets, *args, ignore_index=-100, **kwargs):
+        loss = cross_entropy(scores, targets, *args, ignore_index=ignore_index, **kwargs)
+        if not targets.is_floating_point():
+            counted.append((loss, int((targets != ignore_index).sum())))
+        return loss
+
+    F.cross_entropy = counting
+    try:
+        yield counted
+    finally:
+        F.cross_entropy = cross_entropy
 
 
 class OwnModel:
@@ -88,12 +108,12 @@ class OwnModel:
         return Trained([v for v in lines if "loss" in v], [v for v in lines if "eval_loss" in v], load_file(saved))
 
     def step(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, Any]:
-        result = model(**batch)
+        with counted_targets() as counted:
+            result = model(**batch)
         if isinstance(result, tuple):
             return result
-        targets = batch.get("targets")
-        is_classes = targets is not None and not targets.is_floating_point()  # of cross entropy, which counts them
-        return result, targets.numel() if is_classes else len(next(iter(batch.values())))
+        items = [count for loss, count in counted if loss is result]
+        return result, items[0] if items else len(next(iter(batch.values())))
 
     def expected(
         self, *, batch: int = 11, steps: int = 5, optimizer: Any = SGD, model: nn.Module | None = None, **options: Any

@@ -29,6 +29,15 @@ constexpr Command kCommands[] = {
      .summary = "what would go where: the dry run of train",
      .footer = "Example:\n  trireme plan gpt.pt2 --pp 2 --dp 2 --micro-batches 4 -o plan.yaml",
      .add = add_plan},
+    {.name = "schedule",
+     .summary = "who runs what when: a pipeline schedule as text, lanes or a picture",
+     .footer = "Examples:\n"
+               "  trireme schedule zb-h1 --stages 4 --micro-batches 8 --show\n"
+               "  trireme schedule greedy --stages 4 --micro-batches 8 --costs F=2,I=2,W=2,delay=1 "
+               "--in-flight 6 --svg greedy.svg\n"
+               "  trireme schedule interleaved --stages 4 --chunks 2 > mine.schedule\n"
+               "  trireme schedule mine.schedule --show",
+     .add = add_schedule},
     {.name = "simulate",
      .summary = "what a step of a schedule would cost on a cluster",
      .footer =

@@ -4,14 +4,12 @@
 
 #include <fmt/format.h>
 
-#include "trireme/schedule/timetable.h"
-
 namespace trireme {
 
-std::string draw(const Schedule& schedule) {
+std::string draw(const Schedule& schedule, const PassCosts& costs) {
   std::vector<std::vector<std::string>> lanes;
   size_t width = 0;
-  for (const std::vector<TimedAction>& actions : timetable(schedule, PassCosts())) {
+  for (const std::vector<TimedAction>& actions : timetable(schedule, costs)) {
     std::vector<std::string>& lane = lanes.emplace_back();
     for (const TimedAction& timed : actions) {
       lane.resize(static_cast<size_t>(timed.begin), ".");

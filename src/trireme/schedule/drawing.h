@@ -9,10 +9,12 @@
 #include <string>
 
 #include "trireme/schedule/schedule.h"
+#include "trireme/schedule/timetable.h"
 
 namespace trireme {
 
-// Each line ends in a newline and has no trailing spaces. REQUIRES: verified.
-[[nodiscard]] std::string draw(const Schedule& schedule);
+// Other costs than the usual ones make other numbers of cells. Each line ends in a newline and has
+// no trailing spaces. REQUIRES: verified; a makespan that has room in memory.
+[[nodiscard]] std::string draw(const Schedule& schedule, const PassCosts& costs = {});
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// LineCursor: reads one line of a text form from left to right; the line outlives it. Spaces between
-// tokens mean nothing.
+// LineCursor: reads one line of a text form from left to right; the line outlives it. Spaces
+// between tokens mean nothing.
 #pragma once
 
 #include <string>

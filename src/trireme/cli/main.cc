@@ -12,6 +12,7 @@
 #include "trireme/cli/current_folder.h"
 #include "trireme/cli/last_sentence.h"
 #include "trireme/cli/launch.h"
+#include "trireme/cli/launch_profile.h"
 #include "trireme/cli/request.h"
 
 namespace trireme {
@@ -44,6 +45,9 @@ int run(const std::vector<std::string>& arguments) {
         launch(*run_request, arguments, worker_beside_this_program());
     if (!outcome.ok()) return refuse(outcome.error());
     return print(outcome.value().result, outcome.value().exit_code);
+  }
+  if (const auto* profile = std::get_if<ProfileRequest>(&request)) {
+    return refuse(launch_profile(*profile, arguments, worker_beside_this_program()));
   }
   const Result<std::string> text = std::get<TextRequest>(request)();
   if (!text.ok()) return refuse(text.error());

@@ -38,6 +38,12 @@ constexpr Command kCommands[] = {
                "  trireme schedule interleaved --stages 4 --chunks 2 > mine.schedule\n"
                "  trireme schedule mine.schedule --show",
      .add = add_schedule},
+    {.name = "profile",
+     .summary = "measure what each block of a model costs on this machine",
+     .footer = "Examples:\n"
+               "  trireme profile gpt.pt2 --micro-batch 1,2,4 --budget 1m -o gpt.profile\n"
+               "  trireme profile gpt.pt2 --concurrent 2 -o gpt.profile    two ranks a machine",
+     .add = add_profile},
     {.name = "simulate",
      .summary = "what a step of a schedule would cost on a cluster",
      .footer =

@@ -70,6 +70,15 @@ struct RunRequest {
   bool wants_json = false;
 };
 
+// `trireme profile`: a training of one rank, of which only the passes are timed.
+struct ProfileRequest {
+  RunRequest run;                      // the model, its data, the optimizer, threads
+  std::vector<int64_t> micro_batches;  // samples, ascending; empty: 1, 2 and 4 as the model allows
+  double budget_s = 30;
+  int32_t concurrent = 1;  // processes that measure at the same time
+  std::string output;      // empty: stdout
+};
+
 // Nothing to run: help or version was printed, or the words were wrong.
 struct NothingToDo {
   int exit_code = 0;
@@ -79,7 +88,7 @@ struct NothingToDo {
 // A command that needs no ranks: gives the text to print.
 using TextRequest = std::function<Result<std::string>()>;
 
-using Request = std::variant<NothingToDo, RunRequest, TextRequest>;
+using Request = std::variant<NothingToDo, RunRequest, ProfileRequest, TextRequest>;
 
 // `program` is "trireme" or "trireme-worker"; `arguments` without the program's name.
 [[nodiscard]] Request parse_request(const std::string& program,

@@ -8,7 +8,9 @@
 
 #include "trireme/cli/notes.h"
 #include "trireme/cli/weights.h"
+#include "trireme/cost/step_costs_of.h"
 #include "trireme/data/size_bounds.h"
+#include "trireme/graph/cuts.h"
 #include "trireme/graph/draws.h"
 #include "trireme/graph/input_layout.h"
 #include "trireme/graph/name_pattern.h"
@@ -130,6 +132,20 @@ Status check_operator_libraries(const RunRequest& request, const Graph& graph) {
         request.model, describe_node(node))};
   }
   return Status();
+}
+
+Result<RunSetup> open_model(const RunRequest& request) {
+  RunSetup setup;
+  setup.request = request;
+  TRIREME_TRY(Archive archive, Archive::open(request.model));
+  setup.archive = std::make_unique<Archive>(std::move(archive));
+  setup.graph = setup.archive->graph();
+  TRIREME_TRY(check_operator_libraries(request, setup.graph));
+  TRIREME_TRY(freeze(setup.graph, request.freeze));
+  TRIREME_TRY(mark_inputs(setup.graph, request));
+  TRIREME_TRY(check_model(setup.graph, request.model, request.is_training));
+  TRIREME_TRY(select_parameters(setup.graph, "--no-decay", request.optimizer.no_decay));
+  return setup;
 }
 
 Status check_workers(const RunRequest& request, int32_t num_ranks) {
@@ -317,16 +333,7 @@ Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
 }
 
 Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t> rank) {
-  RunSetup setup;
-  setup.request = request;
-  TRIREME_TRY(Archive archive, Archive::open(request.model));
-  setup.archive = std::make_unique<Archive>(std::move(archive));
-  setup.graph = setup.archive->graph();
-  TRIREME_TRY(check_operator_libraries(request, setup.graph));
-  TRIREME_TRY(freeze(setup.graph, request.freeze));
-  TRIREME_TRY(mark_inputs(setup.graph, request));
-  TRIREME_TRY(check_model(setup.graph, request.model, request.is_training));
-  TRIREME_TRY(select_parameters(setup.graph, "--no-decay", request.optimizer.no_decay));
+  TRIREME_TRY(RunSetup setup, open_model(request));
   TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.model, request.plan));
   TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));
   if (!request.eval_model.empty()) {
@@ -351,6 +358,31 @@ Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t
     return Error{fmt::format("--warmup-steps {} is more than the {} steps of the run",
                              request.warmup_steps, setup.num_steps)};
   }
+  return setup;
+}
+
+Result<RunSetup> make_profile_setup(ProfileRequest& request) {
+  TRIREME_TRY(RunSetup setup, open_model(request.run));
+  TRIREME_TRY(check_threads(request.run));
+  TRIREME_TRY(const CutAnalysis cuts, analyze_cuts(setup.graph, example_symbols(setup.graph, 1)));
+  TRIREME_TRY(std::vector<int32_t> starts, profile_blocks(setup.graph));
+  starts.erase(starts.begin());
+  setup.plan.chunks = static_cast<int32_t>(starts.size()) + 1;
+  setup.partition = partition_graph(setup.graph, cuts.is_replicated, starts, /*num_stages=*/1);
+  TRIREME_TRY(setup.data, Feed::open(setup.graph, {.data = request.run.data,
+                                                   .seq_len = request.run.seq_len,
+                                                   .lengths = request.run.lengths}));
+  const auto check_size = [&](int64_t samples) {
+    return check_micro_batch_sizes(setup.graph, samples, 1, 1);
+  };
+  for (const int64_t samples : request.micro_batches) TRIREME_TRY(check_size(samples));
+  if (!request.micro_batches.empty()) return setup;
+  Status fits;
+  for (const int64_t samples : {1, 2, 4}) {
+    fits = check_size(samples);
+    if (fits.ok()) request.micro_batches.push_back(samples);
+  }
+  if (request.micro_batches.empty()) return fits.error();
   return setup;
 }
 

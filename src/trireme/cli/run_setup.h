@@ -57,6 +57,10 @@ struct RunSetup {
 [[nodiscard]] Result<RunSetup> make_run_setup(const RunRequest& request,
                                               std::optional<int32_t> rank = {});
 
+// Of a profile: one stage whose chunks are the blocks of the model (cost/step_costs_of.h), and the
+// data; no weights are asked for, and nothing is scheduled. Fills in the sizes of micro-batches.
+[[nodiscard]] Result<RunSetup> make_profile_setup(ProfileRequest& request);
+
 // The chunks a rank: those that were asked for, or that the schedule has.
 [[nodiscard]] int32_t chunks_of(const PlanChoice& choice);
 

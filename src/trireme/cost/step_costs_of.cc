@@ -218,6 +218,23 @@ Result<std::vector<int32_t>> profile_blocks(const Graph& graph) {
   return starts;
 }
 
+Result<AnalyticOptions> analytic_options(const Graph& graph, const DeviceKind& kind,
+                                         int32_t num_optimizer_states) {
+  const auto parameter = std::ranges::find_if(
+      graph.inputs, [](const GraphInput& input) { return input.requires_grad; });
+  const DType dtype = parameter == graph.inputs.end()
+                          ? DType::kFloat32
+                          : graph.values[parameter->value.value].type.dtype;
+  std::string_view name = "float32";
+  if (dtype == DType::kFloat64) name = "float64";
+  if (dtype == DType::kFloat16) name = "float16";
+  if (dtype == DType::kBFloat16) name = "bfloat16";
+  AnalyticOptions options{
+      .device = {}, .device_name = kind.name, .num_optimizer_states = num_optimizer_states};
+  TRIREME_TRY(options.device, device_model_of(kind, name));
+  return options;
+}
+
 Result<Profile> analytic_profile(const Graph& graph, const std::string& model,
                                  const std::vector<int64_t>& micro_batches,
                                  const AnalyticOptions& options) {

@@ -29,6 +29,10 @@ struct AnalyticOptions {
   int32_t num_optimizer_states = 2;  // tensors a parameter: 2 of AdamW, 1 of momentum
 };
 
+// Of products in the dtype of the model's parameters. Error: the device's rate of it is unknown.
+[[nodiscard]] Result<AnalyticOptions> analytic_options(const Graph& graph, const DeviceKind& kind,
+                                                       int32_t num_optimizer_states);
+
 // All passes of all blocks at these sizes of a micro-batch, from flops, bytes and launches.
 [[nodiscard]] Result<Profile> analytic_profile(const Graph& graph, const std::string& model,
                                                const std::vector<int64_t>& micro_batches,

@@ -22,6 +22,7 @@ constexpr std::array kSources = {
                "one NumPy array an input, in the order of the inputs; a sample a row", open_arrays},
     DataSource{"safetensors", "FILE", "one tensor an input, by the input's name; a sample a row",
                open_safetensors},
+    DataSource{"random", "N", "N samples that are made up, for a trial of the speed", open_random},
 };
 
 std::string known_sources() {

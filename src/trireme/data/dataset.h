@@ -6,6 +6,8 @@
 //                              same rule
 //   arrays:x.npy,y.npy         one array an input, in the order of the model's inputs
 //   safetensors:FILE           one tensor an input, by the input's name
+//   random:N                   N samples that are made up: numbers from 0 to 1, and integers that
+//                              the model can look up; the same ones each time
 //
 // A comma inside a path is written as \, in bytes: and arrays:. bytes: and tokens: feed models
 // whose one input is a matrix of integers; what is left over behind the last whole sample is not
@@ -43,6 +45,9 @@ struct InputSpec {
   InputCut cut = InputCut::kRows;
   bool says_end = false;   // offsets as the model takes them have one entry more than samples
   bool is_column = false;  // no input of the model: one number a sample, such as its length
+  // For what is made up: the sizes of a row in the export, and what integers lie below.
+  std::vector<int64_t> example_sizes = {};
+  std::optional<int64_t> below = {};
 };
 
 class Dataset {

@@ -12,13 +12,15 @@
 #include "trireme/base/philox.h"
 #include "trireme/data/conversion.h"
 #include "trireme/data/size_bounds.h"
+#include "trireme/graph/index_bounds.h"
 
 namespace trireme {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 1 << 16;  // of a pass over offsets or lengths
 
-InputSpec spec_of(const InputLayout& layout, const std::string& name, const TensorType& type) {
+InputSpec spec_of(const InputLayout& layout, const std::string& name, const TensorType& type,
+                  const SymbolValues& hints) {
   InputSpec spec{.name = name,
                  .dtype = type.dtype,
                  .sizes = {},
@@ -30,6 +32,8 @@ InputSpec spec_of(const InputLayout& layout, const std::string& name, const Tens
     if (layout.cut != InputCut::kShared && d == layout.batch_dim) continue;
     spec.sizes.push_back(type.sizes[d].is_integer() ? std::optional(type.sizes[d].integer)
                                                     : std::nullopt);
+    const Result<int64_t> example = evaluate_integer(type.sizes[d], hints);
+    spec.example_sizes.push_back(example.ok() ? example.value() : 1);
   }
   return spec;
 }
@@ -89,12 +93,14 @@ Result<std::unique_ptr<Feed>> Feed::open(const Graph& graph, const FeedOptions& 
   TRIREME_TRY(const std::vector<InputLayout> layouts, input_layouts(graph));
   std::unique_ptr<Feed> feed(new Feed());
   feed->batch_ = batch_symbol(graph).value_or("");
+  const std::vector<std::optional<int64_t>> bounds = index_bounds(graph);
   std::vector<InputSpec> specs;
   for (const InputLayout& layout : layouts) {
     const GraphInput& input = graph.inputs[layout.input];
     feed->inputs_.push_back(
         {.layout = layout, .name = input.names[0], .type = graph.values[input.value.value].type});
-    specs.push_back(spec_of(layout, input.names[0], feed->inputs_.back().type));
+    specs.push_back(spec_of(layout, input.names[0], feed->inputs_.back().type, graph.symbol_hints));
+    specs.back().below = bounds[layout.input];
   }
   std::vector<size_t> columns;
   for (const LengthOption& length : options.lengths) {

@@ -255,10 +255,10 @@ TEST(Tokens, RefuseATokenThatDoesNotFitTheInput) {
 TEST(OpenDataset, RefusesDataOfUnknownKindAndNamesTheKnownOnes) {
   EXPECT_EQ(refusal("csv:a.csv", {matrix(2)}),
             "the data 'csv:a.csv' is of the unknown kind 'csv'; known are bytes:, tokens:, "
-            "arrays:, safetensors:");
+            "arrays:, safetensors:, random:");
   EXPECT_EQ(refusal("a.txt", {matrix(2)}),
             "the data 'a.txt' does not say its kind; put one of bytes:, tokens:, arrays:, "
-            "safetensors: before it");
+            "safetensors:, random: before it");
   EXPECT_EQ(refusal("bytes:a.txt", {}), "the model has no inputs, so it cannot read bytes:a.txt");
 }
 

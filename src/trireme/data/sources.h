@@ -36,5 +36,6 @@ struct DataSource {
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_tokens(const SourceRequest& request);
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_arrays(const SourceRequest& request);
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_safetensors(const SourceRequest& request);
+[[nodiscard]] Result<std::unique_ptr<Dataset>> open_random(const SourceRequest& request);
 
 }  // namespace trireme

@@ -34,4 +34,10 @@ inline constexpr std::array kOptimizers = {
     OptimizerInfo{"adamw", "Adam with decoupled weight decay", 0.01, {"--betas", "--eps"}},
 };
 
+// Tensors of a parameter's size that the optimizer keeps of it.
+[[nodiscard]] constexpr int32_t num_optimizer_states(const OptimizerOptions& options) {
+  if (options.name == "adamw") return 2;
+  return options.momentum > 0 ? 1 : 0;
+}
+
 }  // namespace trireme

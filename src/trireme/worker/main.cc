@@ -36,6 +36,8 @@
 #include "trireme/worker/agreement.h"
 #include "trireme/worker/allocator.h"
 #include "trireme/worker/last_words.h"
+#include "trireme/worker/load_processes.h"
+#include "trireme/worker/profile.h"
 #include "trireme/worker/rank_loop.h"
 #include "trireme/worker/rendezvous.h"
 
@@ -274,6 +276,27 @@ Status check_place(const RunSetup& setup, const RankEnvironment& environment) {
                            environment.launcher, num_processes, setup.num_ranks())};
 }
 
+int profile_model(const ProfileRequest& request) {
+  ProfileRun run{.is_load = variable(LoadProcesses::kLoadVariable) != nullptr};
+  if (run.is_load) LoadProcesses::follow_parent();
+  const bool is_watched = !run.is_load && !request.run.is_quiet && ::isatty(STDERR_FILENO) == 1;
+  run.show_progress = [is_watched](const std::string& line) {
+    if (is_watched) fmt::print(stderr, "\r\x1b[K{}", line);
+  };
+  const Result<ProfileOutcome> outcome = run_profile(request, run);
+  run.show_progress("");
+  if (!outcome.ok()) {
+    fmt::print(stderr, "trireme: {}\n", one_line(outcome.error().message));
+    return 2;
+  }
+  if (!outcome.value().failure.empty()) {
+    fmt::print(stderr, "trireme: profile: {}\n", one_line(outcome.value().failure));
+    return 1;
+  }
+  if (!request.run.is_quiet) fmt::print(stderr, "{}", outcome.value().summary);
+  return std::fputs(outcome.value().text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
+}
+
 // `last_words` of a rank that something other than `trireme train` started.
 int run(const std::vector<std::string>& arguments, LastWords* last_words) {
   const auto refuse_for = [last_words](const std::string& message) {
@@ -285,8 +308,9 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
     std::fputs(nothing->output.c_str(), stdout);
     return 0;
   }
+  if (const auto* profile = std::get_if<ProfileRequest>(&request)) return profile_model(*profile);
   const auto* run_request = std::get_if<RunRequest>(&request);
-  if (run_request == nullptr) return refuse_for("only train and eval are for workers");
+  if (run_request == nullptr) return refuse_for("only train, eval and profile are for workers");
   const Result<RankEnvironment> environment = read_rank_environment(variable);
   if (!environment.ok()) return refuse_for(environment.error().message);
   if (environment.value().owns_hub()) {

@@ -1,0 +1,142 @@
+#include "trireme/worker/profile.h"
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "trireme/cli/launch_profile.h"
+#include "trireme/cli/run_setup.h"
+#include "trireme/cluster/this_host.h"
+#include "trireme/cost/step_costs_of.h"
+#include "trireme/import/output_path.h"
+#include "trireme/worker/block_timer.h"
+#include "trireme/worker/load_processes.h"
+
+namespace trireme {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::array kSteps = {TimedStep::kWhole, TimedStep::kSplit, TimedStep::kRecompute};
+
+struct Rounds {
+  int64_t steps = 0;
+  int64_t steps_per_round = 0;
+  double seconds = 0;
+};
+
+Result<Rounds> measure(BlockTimer& timer, const ProfileRequest& request, const ProfileRun& run) {
+  Rounds rounds;
+  rounds.steps_per_round = static_cast<int64_t>(kSteps.size() * request.micro_batches.size());
+  const Clock::time_point begin = Clock::now();
+  while (true) {
+    for (const TimedStep kind : kSteps) {
+      for (const int64_t micro_batch : request.micro_batches) {
+        TRIREME_TRY(timer.run(kind, micro_batch));
+        ++rounds.steps;
+        rounds.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        if (!run.is_load && rounds.seconds >= request.budget_s) return rounds;
+        run.show_progress(fmt::format("profile: round {}, {:.0f} s of {:g} s",
+                                      (rounds.steps - 1) / rounds.steps_per_round + 1,
+                                      rounds.seconds, request.budget_s));
+      }
+    }
+  }
+}
+
+// What was measured, and only that, in the blocks of `analytic`.
+Profile measured_profile(const BlockTimer& timer, const ProfileRequest& request, Profile analytic,
+                         const AnalyticOptions& options) {
+  const std::optional<PassSeconds> update = timer.update_seconds();
+  double updates = 0;
+  for (const BlockProfile& block : analytic.blocks) updates += block.update->seconds;
+  for (size_t b = 0; b < analytic.blocks.size(); ++b) {
+    BlockProfile& block = analytic.blocks[b];
+    // All parameters are updated at once; each block has its part by bytes.
+    const double share = updates > 0 ? block.update->seconds / updates : 0;
+    block.update.reset();
+    if (update.has_value()) {
+      block.update =
+          PassSeconds{.seconds = share * update->seconds, .spread = share * update->spread};
+    }
+    block.sizes.clear();
+    for (const int64_t micro_batch : request.micro_batches) {
+      BlockSize size{.micro_batch = micro_batch};
+      for (size_t pass = 0; pass < kNumBlockPasses; ++pass) {
+        size.passes[pass] = timer.seconds(micro_batch, b, static_cast<BlockPass>(pass));
+      }
+      block.sizes.push_back(std::move(size));
+    }
+  }
+  analytic.device = options.device_name;
+  return analytic;
+}
+
+// The times of a micro-batch through all blocks.
+double whole_seconds(const Profile& profile, int64_t micro_batch) {
+  double seconds = 0;
+  for (const BlockProfile& block : profile.blocks) {
+    for (const BlockPass pass : {BlockPass::kForward, BlockPass::kBackward}) {
+      seconds += seconds_at(block, pass, micro_batch).value_or(0);
+    }
+  }
+  return seconds;
+}
+
+std::string summary_text(const Profile& profile, const ProfileRequest& request,
+                         const Rounds& rounds) {
+  std::string text =
+      fmt::format("profile: {} blocks, {:.1f} rounds in {:.1f} s\n", profile.blocks.size(),
+                  static_cast<double>(rounds.steps) / static_cast<double>(rounds.steps_per_round),
+                  rounds.seconds);
+  for (const int64_t micro_batch : request.micro_batches) {
+    text += fmt::format("  forward and backward of {} {}: {:.3g} ms\n", micro_batch,
+                        micro_batch == 1 ? "sample" : "samples",
+                        1e3 * whole_seconds(profile, micro_batch));
+  }
+  // Of a round, the first warms up.
+  if (rounds.steps >= 2 * rounds.steps_per_round) return text;
+  return text + fmt::format(
+                    "  the time sufficed for {} of the {} steps of a round and one that "
+                    "warms up; what was not measured is analytic: give more by --budget\n",
+                    rounds.steps, 2 * rounds.steps_per_round);
+}
+
+}  // namespace
+
+Result<ProfileOutcome> run_profile(ProfileRequest request, const ProfileRun& run) {
+  if (!run.is_load) TRIREME_TRY(check_profile_output(request));
+  TRIREME_TRY(const RunSetup setup, make_profile_setup(request));
+  const ThisHost host = this_host(1);
+  TRIREME_TRY(AnalyticOptions options,
+              analytic_options(setup.graph, host.cluster.device_kinds[0],
+                               num_optimizer_states(request.run.optimizer)));
+  options.device_name =
+      fmt::format("{}, {} {}{}", host.processor, request.run.threads,
+                  request.run.threads == 1 ? "thread" : "threads",
+                  request.concurrent == 1 ? "" : fmt::format(", {} at once", request.concurrent));
+  TRIREME_TRY(const Profile analytic,
+              analytic_profile(setup.graph, request.run.model, request.micro_batches, options));
+  const auto measured = [&]() -> Result<ProfileOutcome> {
+    TRIREME_TRY(const std::unique_ptr<BlockTimer> timer, BlockTimer::make(setup));
+    TRIREME_TRY(const LoadProcesses load,
+                LoadProcesses::start(run.is_load ? 0 : request.concurrent - 1));
+    TRIREME_TRY(const Rounds rounds, measure(*timer, request, run));
+    TRIREME_TRY(const Profile profile,
+                fill_profile(measured_profile(*timer, request, analytic, options), analytic));
+    ProfileOutcome outcome{.summary = summary_text(profile, request, rounds),
+                           .text = to_text(profile)};
+    if (request.output.empty()) return outcome;
+    TRIREME_TRY(write_whole(request.output, outcome.text));
+    outcome.text.clear();
+    return outcome;
+  };
+  Result<ProfileOutcome> outcome = measured();
+  if (!outcome.ok()) return ProfileOutcome{.failure = outcome.error().message};
+  return outcome;
+}
+
+}  // namespace trireme

@@ -7,6 +7,7 @@ import re
 
 import command
 import pytest
+import yaml
 
 pytestmark = pytest.mark.binary
 
@@ -122,7 +123,12 @@ def test_the_example_of_the_readme_runs():
         (["1f1b", "--dp", 3], "the schedule has 6 ranks, but the cluster 4 devices"),
         (["1f1b", "--jitter", 2], "the jitter is 2, not 0 to 1"),
         (["1f1b", "--pp", 2], "--costs says what --pp says; leave it out"),
-        (["1f1b", "--model", "gpt:layers=1"], "simulate needs --costs or --model, and not both"),
+        (
+            ["1f1b", "--model", "gpt:layers=1"],
+            "simulate needs a MODEL.pt2, or a schedule with --costs or --model, and not both",
+        ),
+        (["m.pt2"], "m.pt2 says what --costs says; leave it out"),
+        (["1f1b", "--profile", "p"], '--profile is for a MODEL.pt2, not for "1f1b"'),
         (["own.schedule", "--dp", 2], "a schedule from a file says what --dp says; leave it out"),
     ],
 )
@@ -149,3 +155,35 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line(files, tmp_path):
         f"trireme: {tmp_path / 'cluster.yaml'}: "
         "the bandwidth of the network is 0 bytes a second; it must be at least 1\n"
     )
+
+
+MODEL = command.DATA / "nanogpt.f32.pt2"
+
+
+def test_a_model_is_costed_by_the_analytic_model_on_this_host(tmp_path):
+    options = [MODEL, "--pp", 2, "--micro-batches", 4, "--micro-batch", 2]
+    found = simulate(*options, "--schedule", "zb-h1")
+    assert found["schedule"] == "zb-h1"
+    assert found["notes"][0] == "passes: by the analytic model; trireme profile measures them"
+    assert found["notes"][1].startswith("cluster: this host (")
+    assert [rank["host"] for rank in found["ranks"]] == ["localhost"] * 2
+    assert simulate(*options, "--schedule", "1f1b")["step_ns"] > found["step_ns"]
+    plan = tmp_path / "plan.yaml"
+    command.run("plan", MODEL, "--pp", 2, "--micro-batches", 4, "--schedule", "zb-h1", "-o", plan)
+    assert simulate(MODEL, "--plan", plan, "--micro-batch", 2) == found
+
+
+def test_a_model_is_costed_by_its_profile(tmp_path):
+    """One stage: the step is m forwards and backwards of all blocks, and the update."""
+    path = tmp_path / "gpt.profile"
+    model = command.DATA / "mlp.f32.pt2"  # no parameter is tied
+    command.run("profile", model, "--micro-batch", "2", "--budget", "0.2s", "-o", path)
+    profile = yaml.safe_load(path.read_text())
+    passes = sum(block["sizes"][0][name]["seconds"] for block in profile["blocks"] for name in ("forward", "backward"))
+    update = sum(block["update"]["seconds"] for block in profile["blocks"])
+    found = simulate(model, "--micro-batches", 3, "--micro-batch", 2, "--profile", path)
+    assert found["step_ns"] == pytest.approx(1e9 * (3 * passes + update), rel=1e-6)
+    assert found["notes"][0] == f"passes: measured, {profile['device']}"
+    other = command.run("simulate", MODEL, "--profile", path, code=2)
+    assert other.stderr.startswith(f"trireme: {path}: the profile is of a model of ")
+    assert other.stderr.endswith("; make it again\n")

@@ -48,6 +48,8 @@ constexpr Command kCommands[] = {
      .summary = "what a step of a schedule would cost on a cluster",
      .footer =
          "Examples:\n"
+         "  trireme simulate gpt.pt2 --pp 2 --micro-batches 8 --micro-batch 4 --profile "
+         "gpt.profile\n"
          "  trireme simulate 1f1b --costs costs.yaml --cluster cluster.yaml --dp 4 "
          "--micro-batches 16\n"
          "  trireme simulate own.schedule --costs costs.yaml --cluster cluster.yaml "

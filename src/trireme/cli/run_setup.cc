@@ -229,20 +229,8 @@ Status prepare_data(RunSetup& setup) {
 }
 
 Status prepare_schedules(RunSetup& setup) {
-  const std::vector<bool> gets = gets_gradient(setup.graph);
-  setup.schedule.num_stages = setup.plan.pp;
-  setup.schedule.num_chunks = setup.plan.chunks;
-  setup.schedule.placement = setup.plan.placement;
-  for (const Partition::TiedParameter& tied : setup.partition.tied) {
-    if (gets[tied.input]) setup.schedule.tied_groups.push_back(tied.stages);
-  }
-  for (const Stage& stage : setup.partition.stages) {
-    int32_t count = 0;  // an evaluation reduces nothing
-    if (setup.request.is_training) {
-      TRIREME_TRY(count, num_reductions(setup.graph, stage, setup.plan.dp));
-    }
-    setup.schedule.num_buckets.push_back(count);
-  }
+  TRIREME_TRY(setup.schedule, schedule_options(setup.graph, setup.plan, setup.partition,
+                                               setup.request.is_training));
   const std::vector<int32_t> full(setup.plan.dp, setup.plan.micro_batches);
   TRIREME_TRY(Schedule schedule, step_schedule(setup, true, full, NormExchange::kNone));
   return Status();
@@ -321,6 +309,24 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
     return while_doing(choice.plan_path, status.error());
   }
   return plan;
+}
+
+Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
+                                         const Partition& partition, bool is_training) {
+  const std::vector<bool> gets = gets_gradient(graph);
+  ScheduleOptions options{
+      .num_stages = plan.pp, .num_chunks = plan.chunks, .placement = plan.placement};
+  for (const Partition::TiedParameter& tied : partition.tied) {
+    if (gets[tied.input]) options.tied_groups.push_back(tied.stages);
+  }
+  for (const Stage& stage : partition.stages) {
+    int32_t count = 0;  // an evaluation reduces nothing
+    if (is_training) {
+      TRIREME_TRY(count, num_reductions(graph, stage, plan.dp));
+    }
+    options.num_buckets.push_back(count);
+  }
+  return options;
 }
 
 Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,

@@ -68,6 +68,11 @@ struct RunSetup {
 [[nodiscard]] Result<Plan> choose_plan(const Graph& graph, const std::string& model,
                                        const PlanChoice& choice);
 
+// What the schedules of a plan have in common; micro-batches are left open.
+[[nodiscard]] Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
+                                                       const Partition& partition,
+                                                       bool is_training);
+
 // The schedule of a step in which each replica has these numbers of micro-batches.
 enum class NormExchange : uint8_t { kNone, kSquaredNorms };
 [[nodiscard]] Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,

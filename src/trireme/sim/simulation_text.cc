@@ -30,7 +30,7 @@ double compute_share(const Simulation& simulation) {
 }  // namespace
 
 std::string simulation_table(const Simulation& simulation, SimTime free_network_step,
-                             const Cluster& cluster) {
+                             const Cluster& cluster, const std::vector<std::string>& notes) {
   const Timeline& timeline = simulation.timeline;
   const SimTime exposed = simulation.step - free_network_step;
   const auto in_time = [](SimTime time) { return time_text(static_cast<double>(time)); };
@@ -71,11 +71,12 @@ std::string simulation_table(const Simulation& simulation, SimTime free_network_
                         human_bytes(static_cast<int64_t>(devices[r]->memory)), devices[r]->name);
     break;
   }
+  for (const std::string& note : notes) text += fmt::format("  {}\n", note);
   return text;
 }
 
 std::string simulation_json(const Simulation& simulation, SimTime free_network_step,
-                            const Cluster& cluster) {
+                            const Cluster& cluster, const std::vector<std::string>& notes) {
   const Timeline& timeline = simulation.timeline;
   const double computes = compute_share(simulation);
   nlohmann::ordered_json json = {{"schedule", timeline.builder},
@@ -88,6 +89,7 @@ std::string simulation_json(const Simulation& simulation, SimTime free_network_s
                                  {"busiest_link", simulation.busiest_link},
                                  {"busiest_link_share", simulation.busiest_link_share},
                                  {"num_events", simulation.num_events}};
+  if (!notes.empty()) json["notes"] = notes;
   const std::vector<const DeviceKind*> devices = devices_of(cluster);
   for (size_t r = 0; r < simulation.compute.size(); ++r) {
     json["ranks"].push_back({{"host", timeline.hosts[timeline.host_of_rank[r]]},

@@ -11,8 +11,10 @@
 #include "trireme/cli/launch_profile.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/cluster/this_host.h"
+#include "trireme/cost/graph_work.h"
 #include "trireme/cost/step_costs_of.h"
 #include "trireme/import/output_path.h"
+#include "trireme/plan/gradients.h"
 #include "trireme/worker/block_timer.h"
 #include "trireme/worker/load_processes.h"
 
@@ -47,15 +49,25 @@ Result<Rounds> measure(BlockTimer& timer, const ProfileRequest& request, const P
   }
 }
 
+// Of each parameter once, though several blocks may use it.
+double analytic_update_seconds(const RunSetup& setup, const AnalyticOptions& options) {
+  const std::vector<bool> gets = gets_gradient(setup.graph);
+  std::vector<int32_t> inputs;
+  for (size_t i = 0; i < gets.size(); ++i) {
+    if (gets[i]) inputs.push_back(static_cast<int32_t>(i));
+  }
+  const OperatorWork work = update_work(setup.graph, inputs, options.num_optimizer_states);
+  return pass_seconds(options.device, {&work, 1});
+}
+
 // What was measured, and only that, in the blocks of `analytic`.
 Profile measured_profile(const BlockTimer& timer, const ProfileRequest& request, Profile analytic,
-                         const AnalyticOptions& options) {
+                         const RunSetup& setup, const AnalyticOptions& options) {
   const std::optional<PassSeconds> update = timer.update_seconds();
-  double updates = 0;
-  for (const BlockProfile& block : analytic.blocks) updates += block.update->seconds;
+  const double updates = analytic_update_seconds(setup, options);
   for (size_t b = 0; b < analytic.blocks.size(); ++b) {
     BlockProfile& block = analytic.blocks[b];
-    // All parameters are updated at once; each block has its part by bytes.
+    // All parameters are updated at once; each block has its part by the analytic model.
     const double share = updates > 0 ? block.update->seconds / updates : 0;
     block.update.reset();
     if (update.has_value()) {
@@ -125,8 +137,9 @@ Result<ProfileOutcome> run_profile(ProfileRequest request, const ProfileRun& run
     TRIREME_TRY(const LoadProcesses load,
                 LoadProcesses::start(run.is_load ? 0 : request.concurrent - 1));
     TRIREME_TRY(const Rounds rounds, measure(*timer, request, run));
-    TRIREME_TRY(const Profile profile,
-                fill_profile(measured_profile(*timer, request, analytic, options), analytic));
+    TRIREME_TRY(
+        const Profile profile,
+        fill_profile(measured_profile(*timer, request, analytic, setup, options), analytic));
     ProfileOutcome outcome{.summary = summary_text(profile, request, rounds),
                            .text = to_text(profile)};
     if (request.output.empty()) return outcome;

@@ -52,26 +52,33 @@ std::string out_of_range(const RunRequest& run) {
 
 }  // namespace
 
-void add_optimizer_options(CLI::App& app, RunRequest& run) {
-  OptimizerOptions& optimizer = run.optimizer;
+void add_optimizer_choice(CLI::App& app, OptimizerOptions& optimizer) {
   std::vector<std::string> names;
   std::string summaries;
-  std::string decays;
   for (const OptimizerInfo& info : kOptimizers) {
     const std::string_view comma = names.empty() ? "" : ", ";
     names.emplace_back(info.name);
     summaries += fmt::format("{}{} ({})", comma, info.name, info.summary);
-    decays += fmt::format("{}{} with {}", comma, info.default_weight_decay, info.name);
   }
   app.add_option("--optimizer", optimizer.name, summaries)
       ->capture_default_str()
       ->check(CLI::IsMember(names))
       ->group("Optimizer");
-  app.add_option("--lr", run.lr, "learning rate")
+  app.add_option("--momentum", optimizer.momentum, "of SGD")
       ->capture_default_str()
       ->check(number())
       ->group("Optimizer");
-  app.add_option("--momentum", optimizer.momentum, "of SGD")
+}
+
+void add_optimizer_options(CLI::App& app, RunRequest& run) {
+  OptimizerOptions& optimizer = run.optimizer;
+  std::string decays;
+  for (const OptimizerInfo& info : kOptimizers) {
+    const std::string_view comma = decays.empty() ? "" : ", ";
+    decays += fmt::format("{}{} with {}", comma, info.default_weight_decay, info.name);
+  }
+  add_optimizer_choice(app, optimizer);
+  app.add_option("--lr", run.lr, "learning rate")
       ->capture_default_str()
       ->check(number())
       ->group("Optimizer");

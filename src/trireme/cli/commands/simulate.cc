@@ -10,10 +10,15 @@
 
 #include "trireme/base/one_line.h"
 #include "trireme/cli/command.h"
+#include "trireme/cli/commands/optimizer_options.h"
+#include "trireme/cli/commands/plan_options.h"
 #include "trireme/cli/outputs.h"
+#include "trireme/cli/predict.h"
+#include "trireme/cli/read_text.h"
+#include "trireme/cli/run_setup.h"
 #include "trireme/cli/validators.h"
 #include "trireme/cost/spec_step_costs.h"
-#include "trireme/import/mapped_file.h"
+#include "trireme/import/archive.h"
 #include "trireme/import/output_path.h"
 #include "trireme/schedule/builders.h"
 #include "trireme/schedule/verify.h"
@@ -23,16 +28,15 @@ namespace trireme {
 namespace {
 
 struct SimulateRequest {
-  std::string schedule;
-  std::string cluster;
+  std::string schedule;  // of a model in an archive: the archive
+  PlanChoice plan;       // of such a model
+  PredictionSources sources;
+  OptimizerOptions optimizer;
+  bool clips_norm = false;
   std::string costs;
   std::string model;  // instead, by its sizes
   std::string dtype = "bfloat16";
-  int32_t stages = 1;
-  int32_t chunks = 1;
   int32_t samples = 1;  // of a micro-batch
-  int32_t replicas = 1;
-  int32_t micro_batches = 1;
   std::string collectives = "ring";
   SimOptions options;
   std::string output;
@@ -44,14 +48,6 @@ const std::map<std::string, CollectiveAlgorithm> kCollectives = {
     {"tree", CollectiveAlgorithm::kTree},
     {"halving-doubling", CollectiveAlgorithm::kHalvingDoubling},
     {"hierarchical", CollectiveAlgorithm::kHierarchical}};
-
-template <typename Value>
-Result<Value> read_file(const std::string& path, Result<Value> (*parse)(std::string_view)) {
-  TRIREME_TRY(const MappedFile file, MappedFile::open(path));
-  const std::span<const std::byte> bytes = file.bytes();
-  Result<Value> value = parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  return value.ok() ? std::move(value) : while_doing(path, value.error());
-}
 
 const ScheduleBuilder* builder_of(const std::string& name) {
   const auto builders = schedule_builders();
@@ -69,13 +65,19 @@ std::string builder_names() {
   return names;
 }
 
+int32_t num_micro_batches(const SimulateRequest& request) {
+  return request.plan.micro_batches.value_or(1);
+}
+
+bool is_archive(const std::string& name) { return name.ends_with(".pt2"); }
+
 // By the analytic model, on the devices that the ranks have.
 Result<StepCosts> costs_of_model(const SimulateRequest& request, const Cluster& cluster) {
   TRIREME_TRY(const ModelSpec spec, parse_model_spec(request.model));
   TRIREME_TRY(verify_model_spec(spec));
   const std::vector<const DeviceKind*> devices = devices_of(cluster);
   const size_t num_ranks =
-      std::min(devices.size(), static_cast<size_t>(int64_t{request.stages} * request.replicas));
+      std::min(devices.size(), static_cast<size_t>(int64_t{request.plan.pp} * request.plan.dp));
   for (size_t r = 1; r < num_ranks; ++r) {
     if (devices[r] == devices[0]) continue;
     return Error{
@@ -85,14 +87,15 @@ Result<StepCosts> costs_of_model(const SimulateRequest& request, const Cluster& 
   }
   TRIREME_TRY(const DeviceModel device, device_model_of(*devices[0], request.dtype));
   const TrainingLayout layout{
-      .dp = request.replicas,
-      .pp = request.stages,
+      .dp = request.plan.dp,
+      .pp = request.plan.pp,
       .micro_batch = request.samples,
-      .global_batch = int64_t{request.samples} * request.micro_batches * request.replicas};
+      .global_batch = int64_t{request.samples} * num_micro_batches(request) * request.plan.dp};
   const ScheduleBuilder& builder = *builder_of(request.schedule);
-  const SpecChunks chunks{
-      .chunks = builder.num_chunks == kAnyChunks ? request.chunks : builder.num_chunks,
-      .placement = builder.placement};
+  const SpecChunks chunks{.chunks = builder.num_chunks == kAnyChunks
+                                        ? request.plan.chunks.value_or(1)
+                                        : builder.num_chunks,
+                          .placement = builder.placement};
   return step_costs_of_spec(spec, layout, chunks, device, {});
 }
 
@@ -118,7 +121,7 @@ PassCosts pass_costs_of(const StepCosts& costs) {
 // The stages, their chunks and the buckets are those that have costs.
 Result<Schedule> schedule_of(const SimulateRequest& request, const StepCosts& costs) {
   if (builder_of(request.schedule) == nullptr) {
-    Result<Schedule> schedule = read_file(request.schedule, parse_schedule);
+    Result<Schedule> schedule = read_text(request.schedule, parse_schedule);
     if (!schedule.ok()) {
       return Error{fmt::format("{}, and no schedule by name: {}", schedule.error().message,
                                builder_names())};
@@ -134,42 +137,140 @@ Result<Schedule> schedule_of(const SimulateRequest& request, const StepCosts& co
   }
   ScheduleOptions options{.num_stages = static_cast<int32_t>(costs.stages.size()),
                           .num_micro_batches = std::vector<int32_t>(
-                              static_cast<size_t>(request.replicas), request.micro_batches),
+                              static_cast<size_t>(request.plan.dp), num_micro_batches(request)),
                           .num_chunks = static_cast<int32_t>(costs.stages[0].chunks.size()),
                           .costs = pass_costs_of(costs)};
   // A model's embedding and its head.
-  if (!costs.tied_bytes.empty()) options.tied_groups = {{0, request.stages - 1}};
+  if (!costs.tied_bytes.empty()) options.tied_groups = {{0, request.plan.pp - 1}};
   for (const StageCosts& stage : costs.stages) {
     options.num_buckets.push_back(
-        request.replicas == 1 ? 0 : static_cast<int32_t>(stage.bucket_bytes.size()));
+        request.plan.dp == 1 ? 0 : static_cast<int32_t>(stage.bucket_bytes.size()));
   }
   return build_schedule(request.schedule, options);
 }
 
-Result<std::string> run_simulate(const SimulateRequest& request) {
-  TRIREME_TRY(check_distinct({{"-o", request.output}}, {{"SCHEDULE", request.schedule},
-                                                        {"--cluster", request.cluster},
-                                                        {"--costs", request.costs}}));
-  TRIREME_TRY(check_writable("-o", request.output, WriteKind::kWhole));
-  TRIREME_TRY(const Cluster cluster, read_file(request.cluster, parse_cluster));
-  if (const Status status = verify_cluster(cluster); !status.ok()) {
-    return while_doing(request.cluster, status.error());
+Result<Prediction> prediction_of_archive(const SimulateRequest& request) {
+  TRIREME_TRY(const Archive archive, Archive::open(request.schedule));
+  TRIREME_TRY(const Plan plan, choose_plan(archive.graph(), request.schedule, request.plan));
+  TRIREME_TRY(verify_plan(plan, archive.graph()));
+  return prepare_prediction(archive.graph(), plan,
+                            {.sources = request.sources,
+                             .optimizer = request.optimizer,
+                             .micro_batch = request.samples,
+                             .clips_norm = request.clips_norm});
+}
+
+// Of a schedule by name or of a file, with costs from a file or of a model by its sizes.
+Result<Prediction> prediction_of_schedule(const SimulateRequest& request) {
+  Prediction prediction;
+  const std::string& path = request.sources.cluster;
+  if (!request.model.empty()) {
+    TRIREME_TRY(prediction.cluster,
+                choose_cluster(path, int64_t{request.plan.pp} * request.plan.dp, prediction.notes));
+    TRIREME_TRY(prediction.costs, costs_of_model(request, prediction.cluster));
+  } else {
+    TRIREME_TRY(prediction.costs, read_text(request.costs, parse_step_costs));
   }
-  TRIREME_TRY(const StepCosts costs, request.model.empty()
-                                         ? read_file(request.costs, parse_step_costs)
-                                         : costs_of_model(request, cluster));
-  TRIREME_TRY(const Schedule schedule, schedule_of(request, costs));
+  TRIREME_TRY(prediction.schedule, schedule_of(request, prediction.costs));
+  if (request.model.empty()) {
+    TRIREME_TRY(prediction.cluster,
+                choose_cluster(path, static_cast<int64_t>(prediction.schedule.ranks.size()),
+                               prediction.notes));
+  }
+  return prediction;
+}
+
+Result<std::string> run_simulate(const SimulateRequest& request) {
+  TRIREME_TRY(
+      check_distinct({{"-o", request.output}},
+                     {{is_archive(request.schedule) ? "MODEL" : "SCHEDULE", request.schedule},
+                      {"--cluster", request.sources.cluster},
+                      {"--profile", request.sources.profile},
+                      {"--plan", request.plan.plan_path},
+                      {"--costs", request.costs}}));
+  TRIREME_TRY(check_writable("-o", request.output, WriteKind::kWhole));
+  TRIREME_TRY(const Prediction prediction, is_archive(request.schedule)
+                                               ? prediction_of_archive(request)
+                                               : prediction_of_schedule(request));
   SimOptions options = request.options;
   options.collectives = kCollectives.at(request.collectives);
   options.records_events = !request.output.empty();
-  TRIREME_TRY(const Simulation simulation, simulate(schedule, costs, cluster, options));
+  TRIREME_TRY(const Simulation simulation,
+              simulate(prediction.schedule, prediction.costs, prediction.cluster, options));
   options.records_events = false;
   options.has_free_network = true;
-  TRIREME_TRY(const Simulation free, simulate(schedule, costs, cluster, options));
-  if (!request.output.empty())
+  TRIREME_TRY(const Simulation free,
+              simulate(prediction.schedule, prediction.costs, prediction.cluster, options));
+  if (!request.output.empty()) {
     TRIREME_TRY(write_whole(request.output, to_text(simulation.timeline)));
-  return request.wants_json ? simulation_json(simulation, free.step, cluster)
-                            : simulation_table(simulation, free.step, cluster);
+  }
+  if (request.wants_json) {
+    return simulation_json(simulation, free.step, prediction.cluster, prediction.notes);
+  }
+  return simulation_table(simulation, free.step, prediction.cluster, prediction.notes);
+}
+
+// Empty: nothing contradicts.
+std::string contradiction(const SimulateRequest& request, const CLI::App& app) {
+  const auto given = [&app](std::initializer_list<const char*> options) -> const char* {
+    for (const char* option : options) {
+      if (app.count(option) > 0) return option;
+    }
+    return nullptr;
+  };
+  if (is_archive(request.schedule)) {
+    if (const char* option = given({"--costs", "--model", "--dtype"})) {
+      return fmt::format("{} says what {} says; leave it out", request.schedule, option);
+    }
+    for (const char* option :
+         {"--pp", "--dp", "--micro-batches", "--schedule", "--chunks", "--cut"}) {
+      if (request.plan.plan_path.empty() || app.count(option) == 0) continue;
+      return fmt::format("--plan {} already says what {} says; leave one of them out",
+                         request.plan.plan_path, option);
+    }
+    return "";
+  }
+  if (const char* option = given({"--schedule", "--cut", "--plan", "--profile", "--optimizer",
+                                  "--momentum", "--clip-norm"})) {
+    return fmt::format("{} is for a MODEL.pt2, not for {}", option, in_quotes(request.schedule));
+  }
+  if (request.costs.empty() == request.model.empty()) {
+    return "simulate needs a MODEL.pt2, or a schedule with --costs or --model, and not both";
+  }
+  if (const char* option = given({"--pp", "--chunks", "--micro-batch", "--dtype"});
+      option != nullptr && !request.costs.empty()) {
+    return fmt::format("--costs says what {} says; leave it out", option);
+  }
+  const bool is_named = builder_of(request.schedule) != nullptr;
+  if (const char* option = given({"--dp", "--micro-batches"}); option != nullptr && !is_named) {
+    return fmt::format("a schedule from a file says what {} says; leave it out", option);
+  }
+  if (!is_named && !request.model.empty()) {
+    return fmt::format("--model needs a schedule by name: {}", builder_names());
+  }
+  return "";
+}
+
+void add_network_options(CLI::App& app, const std::shared_ptr<SimulateRequest>& request) {
+  app.add_option("--collectives", request->collectives, "how gradients are summed [ring]")
+      ->check(CLI::IsMember({"ring", "tree", "halving-doubling", "hierarchical"}))
+      ->group("Simulation");
+  app.add_flag_callback(
+         "--eager", [request] { request->options.transfers = TransferMode::kEager; },
+         "a transfer does not wait for its receive")
+      ->group("Simulation");
+  app.add_flag_callback(
+         "--transfers-first",
+         [request] { request->options.sharing = LinkSharing::kTransfersFirst; },
+         "links serve transfers between stages before sums of gradients")
+      ->group("Simulation");
+  app.add_option("--jitter", request->options.jitter,
+                 "deviation of the logarithm of each pass's time, 0 to 1 [0]")
+      ->check(number())
+      ->group("Simulation");
+  app.add_option("--seed", request->options.seed, "of the jitter [0]")
+      ->check(whole_number(0))
+      ->group("Simulation");
 }
 
 }  // namespace
@@ -177,70 +278,45 @@ Result<std::string> run_simulate(const SimulateRequest& request) {
 RequestMaker add_simulate(CLI::App& app) {
   const auto request = std::make_shared<SimulateRequest>();
   app.add_option("SCHEDULE", request->schedule,
-                 fmt::format("{}, or a file with a schedule's text", builder_names()))
+                 fmt::format("a MODEL.pt2, whose plan the options say as of `trireme train`; or a "
+                             "schedule: {}, or a file with a schedule's text",
+                             builder_names()))
       ->required()
       ->check(not_empty());
-  app.add_option("--cluster", request->cluster,
-                 "hosts, devices and links as YAML, such as those of examples/clusters")
-      ->required()
+  app.add_option("--cluster", request->sources.cluster,
+                 "hosts, devices and links as YAML, such as those of examples/clusters [this "
+                 "machine, a core for each rank]")
+      ->check(not_empty());
+  app.add_option("--profile", request->sources.profile,
+                 "what `trireme profile` measured of the model [the analytic model]")
       ->check(not_empty());
   app.add_option("--costs", request->costs,
-                 "what the passes of each stage take, send and keep, as YAML, such as those of "
-                 "examples/costs")
+                 "of a schedule: what the passes of each stage take, send and keep, as YAML, such "
+                 "as those of examples/costs")
       ->check(not_empty());
   app.add_option("--model", request->model,
                  "instead of --costs, a model by its sizes, which the analytic model costs: "
                  "gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=50257")
       ->check(not_empty());
-  CLI::Option* stages =
-      app.add_option("--pp", request->stages, "stages of --model [1]")->check(positive_count());
-  CLI::Option* chunks = app.add_option("--chunks", request->chunks,
-                                       "pieces of --model a rank, where the schedule "
-                                       "leaves it open [1]")
-                            ->check(positive_count());
-  CLI::Option* samples =
-      app.add_option("--micro-batch", request->samples, "samples of a micro-batch of --model [1]")
-          ->check(positive_count());
-  CLI::Option* dtype =
-      app.add_option("--dtype", request->dtype, "of the products of --model [bfloat16]")
-          ->check(not_empty());
-  CLI::Option* replicas = app.add_option("--dp", request->replicas, "replicas of all stages [1]")
-                              ->check(positive_count());
-  CLI::Option* micro_batches =
-      app.add_option("--micro-batches", request->micro_batches, "of each replica [1]")
-          ->check(positive_count());
-  app.add_option("--collectives", request->collectives, "how gradients are summed [ring]")
-      ->check(CLI::IsMember({"ring", "tree", "halving-doubling", "hierarchical"}));
-  app.add_flag_callback(
-      "--eager", [request] { request->options.transfers = TransferMode::kEager; },
-      "a transfer does not wait for its receive");
-  app.add_flag_callback(
-      "--transfers-first", [request] { request->options.sharing = LinkSharing::kTransfersFirst; },
-      "links serve transfers between stages before sums of gradients");
-  app.add_option("--jitter", request->options.jitter,
-                 "deviation of the logarithm of each pass's time, 0 to 1 [0]")
-      ->check(number());
-  app.add_option("--seed", request->options.seed, "of the jitter [0]")->check(whole_number(0));
+  app.add_option("--micro-batch", request->samples, "samples of a micro-batch [1]")
+      ->check(positive_count());
+  app.add_option("--dtype", request->dtype, "of the products of --model [bfloat16]")
+      ->check(not_empty());
+  add_plan_options(app, request->plan);
+  app.add_option("--plan", request->plan.plan_path,
+                 "a plan of `trireme plan`, instead of --pp ... --cut")
+      ->check(not_empty())
+      ->group("Plan");
+  add_optimizer_choice(app, request->optimizer);
+  app.add_flag("--clip-norm", request->clips_norm, "every update waits for the norm")
+      ->group("Optimizer");
+  add_network_options(app, request);
   app.add_option("-o,--output", request->output, "write the timeline, for `trireme report`")
       ->check(not_empty());
   app.add_flag("--json", request->wants_json, "print the result as JSON");
-  return [=]() -> Result<Request> {
-    if (request->costs.empty() == request->model.empty()) {
-      return Error{"simulate needs --costs or --model, and not both"};
-    }
-    for (const CLI::Option* option : {stages, chunks, samples, dtype}) {
-      if (request->costs.empty() || option->count() == 0) continue;
-      return Error{fmt::format("--costs says what {} says; leave it out", option->get_name())};
-    }
-    const bool is_named = builder_of(request->schedule) != nullptr;
-    for (const CLI::Option* option : {replicas, micro_batches}) {
-      if (is_named || option->count() == 0) continue;
-      return Error{fmt::format("a schedule from a file says what {} says; leave it out",
-                               option->get_name())};
-    }
-    if (!is_named && !request->model.empty()) {
-      return Error{fmt::format("--model needs a schedule by name: {}", builder_names())};
-    }
+  return [&app, request]() -> Result<Request> {
+    follow_cut(app, request->plan);
+    if (const std::string what = contradiction(*request, app); !what.empty()) return Error{what};
     return Request([request] { return run_simulate(*request); });
   };
 }

@@ -1,0 +1,91 @@
+#include "trireme/cli/predict.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "trireme/base/one_line.h"
+#include "trireme/cli/read_text.h"
+#include "trireme/cli/run_setup.h"
+#include "trireme/cluster/this_host.h"
+#include "trireme/cost/step_costs_of.h"
+
+namespace trireme {
+namespace {
+
+Result<const DeviceKind*> device_of_ranks(const Cluster& cluster, int64_t num_ranks) {
+  const std::vector<const DeviceKind*> devices = devices_of(cluster);
+  for (size_t r = 1; r < std::min(devices.size(), static_cast<size_t>(num_ranks)); ++r) {
+    if (devices[r] == devices[0]) continue;
+    return Error{
+        fmt::format("rank {} has a device of kind {} and rank 0 one of kind {}; a model "
+                    "is costed for devices of one kind, give --costs",
+                    r, in_quotes(devices[r]->name), in_quotes(devices[0]->name))};
+  }
+  return devices[0];
+}
+
+}  // namespace
+
+Result<Cluster> choose_cluster(const std::string& path, int64_t num_ranks,
+                               std::vector<std::string>& notes) {
+  if (!path.empty()) {
+    TRIREME_TRY(Cluster cluster, read_text(path, parse_cluster));
+    const Status verified = verify_cluster(cluster);
+    return verified.ok() ? Result(std::move(cluster)) : while_doing(path, verified.error());
+  }
+  if (num_ranks > kMaxClusterDevices) {
+    return Error{
+        fmt::format("{} ranks are more than a machine has devices; give --cluster", num_ranks)};
+  }
+  ThisHost host = this_host(static_cast<int32_t>(num_ranks));
+  const LinkSpeed& link = host.cluster.host_kinds[0].link;
+  notes.push_back(fmt::format(
+      "cluster: this host ({}), a core for each rank{}; {:g} us and {:g} GB/s between ranks are "
+      "assumed: give --cluster",
+      one_line(host.processor, 60),
+      num_ranks > host.num_cores ? fmt::format(", though it has {}", host.num_cores) : "",
+      2e6 * link.latency, 1e-9 * link.bandwidth));
+  return std::move(host.cluster);
+}
+
+Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
+                                      const PredictionRequest& request) {
+  const int64_t num_ranks = int64_t{plan.pp} * plan.dp;
+  Prediction prediction;
+  TRIREME_TRY(prediction.cluster,
+              choose_cluster(request.sources.cluster, num_ranks, prediction.notes));
+  TRIREME_TRY(const DeviceKind* device, device_of_ranks(prediction.cluster, num_ranks));
+  TRIREME_TRY(AnalyticOptions options,
+              analytic_options(graph, *device, num_optimizer_states(request.optimizer)));
+  if (request.sources.cluster.empty()) {  // cores
+    options.device.flops_per_s *= request.threads;
+    options.device.bytes_per_s *= request.threads;
+  }
+  std::optional<Profile> profile;
+  if (request.sources.profile.empty()) {
+    prediction.notes.insert(prediction.notes.begin(),
+                            "passes: by the analytic model; trireme profile measures them");
+  } else {
+    TRIREME_TRY(profile, read_text(request.sources.profile, parse_profile));
+    prediction.notes.insert(prediction.notes.begin(),
+                            fmt::format("passes: measured, {}", one_line(profile->device, 100)));
+  }
+  Result<StepCosts> costs = step_costs_of(graph, plan, request.micro_batch,
+                                          profile.has_value() ? &*profile : nullptr, options);
+  if (!costs.ok() && profile.has_value()) {
+    return while_doing(request.sources.profile, costs.error());
+  }
+  TRIREME_TRY(prediction.costs, std::move(costs));
+  TRIREME_TRY(const Partition partition, partition_by_plan(plan, graph));
+  TRIREME_TRY(ScheduleOptions schedule,
+              schedule_options(graph, plan, partition, /*is_training=*/true));
+  schedule.num_micro_batches =
+      std::vector<int32_t>(static_cast<size_t>(plan.dp), plan.micro_batches);
+  schedule.clips_norm = request.clips_norm;
+  TRIREME_TRY(prediction.schedule, build_schedule(plan.schedule, schedule));
+  return prediction;
+}
+
+}  // namespace trireme

@@ -1,0 +1,51 @@
+// What a step of a plan would take and hold: its schedule, in simulated time, with what is known of
+// the machines. `trireme simulate MODEL.pt2` and `trireme train --predict` have the same answer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/result.h"
+#include "trireme/cluster/cluster.h"
+#include "trireme/cost/step_costs.h"
+#include "trireme/graph/graph.h"
+#include "trireme/plan/plan.h"
+#include "trireme/schedule/schedule.h"
+#include "trireme/torch/optimizer_options.h"
+
+namespace trireme {
+
+// Files; empty: the analytic model, and this machine.
+struct PredictionSources {
+  std::string profile;
+  std::string cluster;
+};
+
+// Of --cluster, verified; where there is none, this machine with as many devices as ranks, and a
+// sentence that says so in `notes`.
+[[nodiscard]] Result<Cluster> choose_cluster(const std::string& path, int64_t num_ranks,
+                                             std::vector<std::string>& notes);
+
+struct PredictionRequest {
+  PredictionSources sources;
+  OptimizerOptions optimizer;
+  int64_t micro_batch = 1;  // samples
+  bool clips_norm = false;
+  int32_t threads = 1;  // a rank
+};
+
+// All that the simulator needs.
+struct Prediction {
+  Cluster cluster;
+  StepCosts costs;
+  Schedule schedule;
+  std::vector<std::string> notes;  // where the costs come from, a sentence each
+};
+
+// The schedule is that of a step of `trireme train` with full micro-batches. Errors: a file that
+// does not fit; ranks with devices of several kinds.
+[[nodiscard]] Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
+                                                    const PredictionRequest& request);
+
+}  // namespace trireme

@@ -56,9 +56,11 @@ Status Executor::run_step(const Schedule& schedule) {
     if (is_receive(action.kind)) {
       TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead) + 1));
     }
+    TRIREME_TRY(collect_collectives(schedule, &action));
     TRIREME_TRY(naming(schedule, action, run_action(schedule, action)));
     if (sends_.size() > kMaxSendsInFlight) TRIREME_TRY(collect_oldest_send(schedule));
   }
+  TRIREME_TRY(collect_collectives(schedule, nullptr));
   while (!sends_.empty()) TRIREME_TRY(collect_oldest_send(schedule));
   set_current(std::string(kBetweenSteps));
   return Status();
@@ -80,7 +82,7 @@ Status Executor::run_action(const Schedule& schedule, const Action& action) {
   if (is_compute(action.kind)) return run_compute(action);
   if (is_send(action.kind)) return run_send(schedule, action);
   if (is_receive(action.kind)) return run_receive(action);
-  return run_collective(action);
+  return issue_collective(action);
 }
 
 Status Executor::run_compute(const Action& action) {
@@ -144,7 +146,7 @@ Status Executor::post_receive(const Schedule& schedule, const Action& action) {
   return Status();
 }
 
-Status Executor::run_collective(const Action& action) {
+Status Executor::issue_collective(const Action& action) {
   TRIREME_TRY(Transfer transfer, ask_for_message(action));
   collectives_.push_back(std::move(transfer));
   Transfer& collective = collectives_.back();
@@ -153,9 +155,25 @@ Status Executor::run_collective(const Action& action) {
                 transport_.post_all_reduce(communicator(action), collective.message.dtype, part));
     collective.tickets.push_back(ticket);
   }
-  TRIREME_TRY(wait_for(collective));
-  collectives_.pop_front();
-  return kernels_->complete(action);
+  return Status();
+}
+
+Status Executor::collect_collectives(const Schedule& schedule, const Action* action) {
+  bool has_waited = false;
+  for (auto collective = collectives_.begin(); collective != collectives_.end();) {
+    const Action issued = collective->action;
+    if (action != nullptr && !waits_for(*action, issued)) {
+      ++collective;
+      continue;
+    }
+    has_waited = true;
+    set_current(describe(schedule, rank_, issued));
+    TRIREME_TRY(naming(schedule, issued, wait_for(*collective)));
+    collective = collectives_.erase(collective);
+    TRIREME_TRY(naming(schedule, issued, kernels_->complete(issued)));
+  }
+  if (has_waited && action != nullptr) set_current(describe(schedule, rank_, *action));
+  return Status();
 }
 
 Result<Executor::Transfer> Executor::ask_for_message(const Action& action, int32_t peer) {

@@ -7,8 +7,10 @@
 // Receives are posted `look_ahead` receives ahead of the one that is waited for. Sends are posted
 // and collected when the step ends, or when kMaxSendsInFlight newer ones are posted: that bounds
 // the memory they hold, and cannot deadlock, since verified schedules survive sends that block at
-// once. Tags (tags.h) separate kind, micro-batch, chunk and part, so transfers that are in flight
-// together cannot be mistaken for each other.
+// once. A collective is issued at its place in the list and waited for by the first action that
+// needs its result (waits_for()), so that what is between runs while it travels; what nothing needs
+// is waited for when the step ends. Tags (tags.h) separate kind, micro-batch, chunk and part, so
+// transfers that are in flight together cannot be mistaken for each other.
 //
 // One thread runs an executor; current_action() may be called from any other.
 #pragma once
@@ -70,7 +72,9 @@ class Executor {
   Status run_action(const Schedule& schedule, const Action& action);
   Status run_send(const Schedule& schedule, const Action& action);
   Status run_receive(const Action& action);
-  Status run_collective(const Action& action);
+  Status issue_collective(const Action& action);
+  // Of those that are in flight, waits for what the action needs; without an action for all.
+  Status collect_collectives(const Schedule& schedule, const Action* action);
   Status run_compute(const Action& action);
   Status collect_oldest_send(const Schedule& schedule);
   // Posts the receives of this rank's list until `count` are posted and not yet waited for.
@@ -97,7 +101,7 @@ class Executor {
   // The step that runs.
   std::deque<Transfer> receives_;
   std::deque<Transfer> sends_;
-  std::deque<Transfer> collectives_;  // at most one
+  std::deque<Transfer> collectives_;  // in the order in which they were issued
   size_t next_receive_ = 0;           // position from which the next receive to post is looked for
 
   mutable std::mutex mutex_;

@@ -91,14 +91,25 @@ std::unique_ptr<Transport> make_blocking(int32_t /*rank*/, Transport& inner) {
   return std::make_unique<BlockingTransport>(inner);
 }
 
-// Everything but the calls for messages, which the look-ahead moves.
+// Everything but the calls for messages, which the look-ahead moves. A collective is complete
+// before the action that needs it, at the latest when the step ends.
 std::vector<std::string> expected_calls(const std::vector<Action>& actions, int32_t num_steps) {
   std::vector<std::string> calls;
   for (int32_t step = 0; step < num_steps; ++step) {
+    std::vector<Action> issued;
+    const auto complete = [&](auto is_needed) {
+      for (const Action& collective : issued) {
+        if (is_needed(collective)) calls.push_back("complete " + to_text(collective));
+      }
+      std::erase_if(issued, is_needed);
+    };
     for (const Action& action : actions) {
-      if (is_send(action.kind)) continue;
-      calls.push_back(is_compute(action.kind) ? to_text(action) : "complete " + to_text(action));
+      complete([&](const Action& collective) { return waits_for(action, collective); });
+      if (is_collective(action.kind)) issued.push_back(action);
+      if (is_receive(action.kind)) calls.push_back("complete " + to_text(action));
+      if (is_compute(action.kind)) calls.push_back(to_text(action));
     }
+    complete([](const Action& /*collective*/) { return true; });
   }
   return calls;
 }

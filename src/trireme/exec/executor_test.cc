@@ -41,6 +41,22 @@ TEST(Executor, AsksForReceivesAheadAndCompletesThemInTheOrderOfTheList) {
             "message SC0, complete SC0, message SC1, complete SC1, U");
 }
 
+TEST(Executor, LetsPassesRunWhileACollectiveTravels) {
+  const RunOutcome outcome = run_schedule(
+      verified("schedule x stages=2 micro-batches=2,2 look-ahead=2 buckets=1,1 tied=0+1\n"
+               "rank 0: F0 SA0 F1 SA1 RG0 B0 RG1 B1 TR0 SC0 AR0 U\n"
+               "rank 1: RA0 F0 RA1 F1 SC0 B0 SG0 B1 SG1 TR0 AR0 U\n"
+               "rank 2: F0 SA0 F1 SA1 RG0 B0 RG1 B1 TR0 SC0 AR0 U\n"
+               "rank 3: RA0 F0 RA1 F1 SC0 B0 SG0 B1 SG1 TR0 AR0 U\n"),
+      {.num_steps = 1});
+  for (const Status& status : outcome.ranks) EXPECT_TRUE(status.ok()) << status.error().message;
+  // SC0 is issued before the backwards and needed by the update; AR0 needs the tied gradients.
+  EXPECT_EQ(fmt::format("{}", fmt::join(outcome.calls[1], ", ")),
+            "message RA0, message RA1, complete RA0, F0, complete RA1, F1, message SC0, "
+            "B0, message SG0, B1, message SG1, message TR0, complete TR0, message AR0, "
+            "complete SC0, complete AR0, U");
+}
+
 class FailingKernels : public PatternKernels {
  public:
   FailingKernels(const Schedule& schedule, int32_t rank, Action failing)

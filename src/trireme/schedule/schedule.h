@@ -2,7 +2,8 @@
 //
 // A rank runs the actions of its list one after the other. Compute actions (F to U below) occupy
 // the device. A send is posted and does not block; a receive in the list is the wait for a message,
-// whose buffer was posted `look_ahead` receives earlier; a collective is issued and waited for.
+// whose buffer was posted `look_ahead` receives earlier; a collective is issued, and waited for by
+// the first action that needs its result (waits_for() below), at the latest when the step ends.
 // Everything that travels is an action, scalars included.
 //
 //   text    action                                              index
@@ -121,6 +122,16 @@ struct Action {
   int32_t chunk = 0;
   bool operator==(const Action&) const = default;
 };
+
+// Whether an action needs the result of a collective that its rank has issued before it: an AR the
+// sums of tied gradients, SC1 all gradients and the number of items, U all there is.
+[[nodiscard]] constexpr bool waits_for(const Action& action, const Action& collective) {
+  if (action.kind == ActionKind::kAllReduce) return collective.kind == ActionKind::kTiedReduce;
+  if (action.kind == ActionKind::kScalars) {
+    return action.index == static_cast<int32_t>(ScalarExchange::kSquaredNorms);
+  }
+  return action.kind == ActionKind::kUpdate;
+}
 
 struct Schedule {
   std::string builder;  // the row of builders.h that made it

@@ -2,8 +2,10 @@
 //
 // A send blocks until its receive is posted; a receive is posted once its rank has reached the
 // receive that stands `look_ahead` receives before it (so 0 means: when it is reached itself), and
-// waits until its send is issued; a collective waits for all members. A real transport blocks
-// less, and blocking less cannot make ranks that never choose wait for each other for ever.
+// waits until its send is issued; an action waits until all members have issued the collectives
+// that it needs. A real transport blocks less, and blocking less cannot make ranks that never
+// choose wait for each other for ever. At its end a rank has issued all that others may need, so
+// what it waits for there closes no circle.
 #include <algorithm>
 #include <optional>
 
@@ -28,7 +30,15 @@ class Simulation {
     const auto num_ranks = static_cast<size_t>(index.num_ranks());
     places_.resize(num_ranks, 0);
     posting_places_.resize(num_ranks);
-    for (int32_t rank = 0; rank < index.num_ranks(); ++rank) find_posting_places(rank);
+    for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+      find_posting_places(rank);
+      std::vector<int32_t>& collectives = collectives_.emplace_back();
+      const std::vector<Action>& actions = index.actions(rank);
+      for (size_t position = 0; position < actions.size(); ++position) {
+        if (!is_collective(actions[position].kind)) continue;
+        collectives.push_back(static_cast<int32_t>(position));
+      }
+    }
   }
 
   // Nothing when every rank reaches its end, else the first rank that does not.
@@ -96,12 +106,10 @@ class Simulation {
   // Nothing when the rank's next action can complete.
   [[nodiscard]] std::optional<Need> need(int32_t rank) const {
     const Action& action = action_at(rank, place(rank));
-    if (is_collective(action.kind)) {
-      for (int32_t member : members(index_.schedule(), rank, action)) {
-        const int32_t position = index_.position(member, action);
-        if (place(member) < position) return Need{member, position};
-      }
-    } else if (const auto other = counterpart(index_.schedule(), rank, action)) {
+    if (is_collective(action.kind) || action.kind == ActionKind::kUpdate) {
+      return need_of_collectives(rank, action);
+    }
+    if (const auto other = counterpart(index_.schedule(), rank, action)) {
       int32_t position = index_.position(other->rank, other->action);
       if (is_send(action.kind)) {
         position = posting_places_[static_cast<size_t>(other->rank)][static_cast<size_t>(position)];
@@ -111,9 +119,23 @@ class Simulation {
     return std::nullopt;
   }
 
+  [[nodiscard]] std::optional<Need> need_of_collectives(int32_t rank, const Action& action) const {
+    for (const int32_t issued : collectives_[static_cast<size_t>(rank)]) {
+      if (issued >= place(rank)) break;
+      const Action& collective = action_at(rank, issued);
+      if (!waits_for(action, collective)) continue;
+      for (int32_t member : members(index_.schedule(), rank, collective)) {
+        const int32_t position = index_.position(member, collective);
+        if (place(member) <= position) return Need{member, position};
+      }
+    }
+    return std::nullopt;
+  }
+
   const ScheduleIndex& index_;
   std::vector<int32_t> places_;  // by rank: the position it stands at
   std::vector<std::vector<int32_t>> posting_places_;
+  std::vector<std::vector<int32_t>> collectives_;  // by rank: their positions
 };
 
 }  // namespace

@@ -287,16 +287,18 @@ const Breach kBreaches[] = {
      "rank 0: F0 B0 U F1 B1 SC0\n",
      "rank 0 runs F1 after U, which must come last"},
     {"deadlock",
-     "schedule x stages=2 micro-batches=1 tied=0+1,0+1\n"
-     "rank 0: F0 SA0 RG0 B0 SC0 TR0 TR1 U\n"
-     "rank 1: RA0 F0 B0 SG0 SC0 TR1 TR0 U\n",
-     "deadlock at look-ahead 2: rank 0 waits at TR0 until rank 1 reaches TR0, rank 1 waits at TR1 "
-     "until rank 0 reaches TR1"},
+     "schedule x stages=2 micro-batches=1,1 buckets=1,1 tied=0+1\n"
+     "rank 0: F0 SA0 RG0 B0 SC0 TR0 AR0 U\n"
+     "rank 1: RA0 F0 B0 SC0 TR0 AR0 SG0 U\n"
+     "rank 2: F0 SA0 RG0 B0 SC0 TR0 AR0 U\n"
+     "rank 3: RA0 F0 B0 SC0 TR0 AR0 SG0 U\n",
+     "deadlock at look-ahead 2: rank 0 waits at RG0 until rank 1 reaches SG0, rank 1 waits at AR0 "
+     "until rank 0 reaches TR0"},
     {"deadlock",
-     "schedule x stages=2 micro-batches=1 tied=0+1\n"
-     "rank 0: F0 SA0 RG0 B0 SC0 TR0 U\n"
-     "rank 1: RA0 F0 B0 SC0 SG0 TR0 U\n",
-     "deadlock at look-ahead 2: rank 0 waits at RG0 until rank 1 reaches SG0, rank 1 waits at SC0 "
+     "schedule x stages=2 micro-batches=1 clip-norm\n"
+     "rank 0: F0 SA0 RG0 B0 SC0 SC1 U\n"
+     "rank 1: RA0 F0 B0 SC0 SC1 SG0 U\n",
+     "deadlock at look-ahead 2: rank 0 waits at RG0 until rank 1 reaches SG0, rank 1 waits at SC1 "
      "until rank 0 reaches SC0"},
 };
 

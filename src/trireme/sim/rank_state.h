@@ -36,17 +36,25 @@ struct Transfer {
   bool has_begun = false;
 };
 
-struct Communicator {
-  std::vector<int32_t> members;
-  std::vector<CollectivePhase> phases;
-};
-
-// One that is under way; of a communicator there is one at a time, since members wait for it.
+// One that a member has issued and that is not over.
 struct Collective {
-  const Communicator* communicator = nullptr;
+  Action action;
   int64_t bytes = 0;
   size_t num_come = 0;
   size_t phase = 0;
+};
+
+// Its collectives run one after the other, in the order in which members issue them.
+struct Communicator {
+  std::vector<int32_t> members;
+  std::vector<CollectivePhase> phases;
+  std::deque<Collective> collectives;
+};
+
+// A collective that a rank has issued and that is not over.
+struct IssuedCollective {
+  Action action;
+  SimTime begin = 0;
 };
 
 enum class Waiting : uint8_t { kNot, kReceive, kSend, kCollective };
@@ -58,6 +66,8 @@ struct Rank {
   std::deque<int32_t> sends;  // transfers that are not known to be over
   Waiting waiting = Waiting::kNot;
   int32_t waits_for = -1;  // a transfer
+  Action waits_for_collective;
+  std::vector<IssuedCollective> collectives;  // in the order of issue
   SimTime wait_begin = 0;
   bool has_paid = false;  // the processor's share in the send at hand
   SimTime compute = 0;

@@ -128,15 +128,18 @@ class Simulator {
     const std::vector<Action>& actions = schedule_.ranks[r];
     while (rank.at < actions.size()) {
       const Action& action = actions[rank.at];
+      if (!has_collectives(r, &action, now)) return;
       if (is_compute(action.kind)) {
         compute(r, action, now);
         return;
       }
-      const bool goes_on = is_send(action.kind)      ? send(r, action, now)
-                           : is_receive(action.kind) ? receive(r, action, now)
-                                                     : come(r, action, now);
-      if (!goes_on) return;
+      if (is_collective(action.kind)) {
+        issue(r, action, now);
+        continue;
+      }
+      if (!(is_send(action.kind) ? send(r, action, now) : receive(r, action, now))) return;
     }
+    if (!has_collectives(r, nullptr, now)) return;
     while (!rank.sends.empty()) {
       if (transfers_[rank.sends.front()].done == kNever) {
         return wait(r, Waiting::kSend, rank.sends.front(), now);
@@ -343,10 +346,20 @@ class Simulator {
                                      : costs_.tied_bytes[action.index];
   }
 
-  bool come(int32_t r, const Action& action, SimTime now) {
+  // False: the rank waits for a collective that its action needs; without an action for any.
+  bool has_collectives(int32_t r, const Action* action, SimTime now) {
+    for (const IssuedCollective& issued : ranks_[r].collectives) {
+      if (action != nullptr && !waits_for(*action, issued.action)) continue;
+      ranks_[r].waits_for_collective = issued.action;
+      wait(r, Waiting::kCollective, -1, now);
+      return false;
+    }
+    return true;
+  }
+
+  void issue(int32_t r, const Action& action, SimTime now) {
     const int32_t id = communicator_of(r, action);
-    if (static_cast<size_t>(id) >= collectives_.size()) {
-      collectives_.resize(static_cast<size_t>(id) + 1);
+    if (static_cast<size_t>(id) >= communicators_.size()) {
       communicators_.resize(static_cast<size_t>(id) + 1);
     }
     Communicator& communicator = communicators_[id];
@@ -356,47 +369,61 @@ class Simulator {
         communicator.phases = collective_phases(options_.collectives, communicator.members, links_);
       }
     }
-    Collective& collective = collectives_[id];
-    if (collective.num_come == 0) {
-      collective.bytes = bytes_of(r, action);
-      collective.phase = 0;
+    ++ranks_[r].at;
+    ranks_[r].collectives.push_back({action, now});
+    auto found = std::ranges::find(communicator.collectives, action, &Collective::action);
+    if (found == communicator.collectives.end()) {
+      communicator.collectives.push_back({.action = action, .bytes = bytes_of(r, action)});
+      found = std::prev(communicator.collectives.end());
     }
-    ++collective.num_come;
-    wait(r, Waiting::kCollective, -1, now);
-    if (collective.num_come == communicator.members.size()) begin_latency(id, now);
-    return false;
+    ++found->num_come;
+    if (found == communicator.collectives.begin()) begin_if_complete(id, now);
+  }
+
+  void begin_if_complete(int32_t id, SimTime now) {
+    const Communicator& communicator = communicators_[id];
+    if (communicator.collectives.front().num_come < communicator.members.size()) return;
+    begin_latency(id, now);
   }
 
   void begin_latency(int32_t id, SimTime now) {
     const Communicator& communicator = communicators_[id];
-    if (collectives_[id].phase == communicator.phases.size()) return end_collective(id, now);
-    const SimTime latency =
-        options_.has_free_network ? 0 : communicator.phases[collectives_[id].phase].latency;
+    const size_t phase = communicator.collectives.front().phase;
+    if (phase == communicator.phases.size()) return end_collective(id, now);
+    const SimTime latency = options_.has_free_network ? 0 : communicator.phases[phase].latency;
     push(now + latency, Event::Kind::kCollective, id);
   }
 
   void begin_phase(int32_t id, SimTime now) {
-    const CollectivePhase& phase = communicators_[id].phases[collectives_[id].phase];
-    start_flow(now, phase.path, collectives_[id].bytes, {Event::Kind::kCollective, id});
+    const Communicator& communicator = communicators_[id];
+    const Collective& collective = communicator.collectives.front();
+    start_flow(now, communicator.phases[collective.phase].path, collective.bytes,
+               {Event::Kind::kCollective, id});
   }
 
   void end_phase(int32_t id, SimTime now) {
-    ++collectives_[id].phase;
+    ++communicators_[id].collectives.front().phase;
     begin_latency(id, now);
   }
 
   void end_collective(int32_t id, SimTime now) {
-    const int64_t bytes = collectives_[id].bytes;
-    collectives_[id].num_come = 0;
-    for (const int32_t member : communicators_[id].members) {
+    Communicator& communicator = communicators_[id];
+    const Collective ended = communicator.collectives.front();
+    communicator.collectives.pop_front();
+    for (const int32_t member : communicator.members) {
       Rank& rank = ranks_[member];
-      const Action& action = schedule_.ranks[member][rank.at];
-      record(member, EventClass::kWait, action, rank.wait_begin, now);
-      record(member, EventClass::kCollective, action, rank.wait_begin, now, -1, bytes);
+      const auto issued =
+          std::ranges::find(rank.collectives, ended.action, &IssuedCollective::action);
+      record(member, EventClass::kCollective, ended.action, issued->begin, now, -1, ended.bytes);
+      rank.collectives.erase(issued);
+      if (rank.waiting != Waiting::kCollective || rank.waits_for_collective != ended.action) {
+        continue;
+      }
+      record(member, EventClass::kWait, ended.action, rank.wait_begin, now);
       rank.waiting = Waiting::kNot;
-      ++rank.at;
       push(now, Event::Kind::kRank, member);
     }
+    if (!communicator.collectives.empty()) begin_if_complete(id, now);
   }
 
   // --- flows -----------------------------------------------------------------------------------
@@ -468,8 +495,7 @@ class Simulator {
   std::vector<Rank> ranks_;
   std::vector<Transfer> transfers_;
   std::vector<Communicator> communicators_;
-  std::vector<Collective> collectives_;  // by communicator
-  std::vector<FlowOwner> owners_;        // by flow
+  std::vector<FlowOwner> owners_;  // by flow
   std::vector<int32_t> free_flows_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   int64_t order_ = 0;

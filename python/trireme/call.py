@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from trireme.batch import identifier, split_batch
-from trireme.losses import NAMED_LOSSES, Loss, counted_items, logits_of, loss_and_items
+from trireme.losses import NAMED_LOSSES, Loss, logits_of, loss_and_items
 from trireme.places import name_of
 from trireme.samples import Layout
 
@@ -97,15 +96,8 @@ def traced_step(model: nn.Module, call: Call, loss: Loss, flat: Sequence[torch.T
     output = model._call_impl(*args, **kwargs)  # with the model's own hooks, without a second entry in the module stack
     if loss is None:
         value, items = loss_and_items(model, output, "the output")
-        if items is None and any(n == "labels" and t.ndim > 1 for n, t in zip(call.names, call.tensors, strict=True)):
-            warnings.warn(
-                f"{name_of(model)} returns a mean loss without its number of items, so each sample counts as one "
-                "whatever its labels ignore; pass a loss by name to count labels",
-                stacklevel=2,
-            )
     elif isinstance(loss, str):
         value, items = NAMED_LOSSES[loss](logits_of(model, output, loss), *loss_args, **loss_kwargs)
     else:
         value, items = loss_and_items(model, loss(output, *loss_args, **loss_kwargs), "the loss")
-        items = counted_items(loss, [*loss_args, *loss_kwargs.values()]) if items is None else items
     return value, call.num_samples(flat) if items is None else items

@@ -28,7 +28,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 import trireme
 from trireme.call import Call, describe
-from trireme.coupling import is_mean_over_samples
+from trireme.coupling import coupling, has_values
 from trireme.empty import traceable
 from trireme.losses import Loss, check_loss
 from trireme.places import name_of
@@ -63,8 +63,12 @@ def export(
       what the model's `forward` has no place for, at least one. Of a dict, the keys that the callable names, and those
       that `forward` does not accept, are targets; a key that both name goes to both, `labels` to the loss alone. One
       that takes the output alone has no targets.
-      Without a count, items is the batch size. Torch's own cross entropy and negative log likelihood (modules,
-      functions and partials of them) count the targets that are not ignored, or sum their weights.
+      A mean over other items than samples comes with their number, by which micro-batches are weighed:
+          is_used = target >= 0
+          each = F.mse_loss(output, target, reduction="none") * is_used
+          return each.sum() / is_used.sum(), is_used.sum()
+      Without a number, items is the batch size. The targets of torch's cross entropy and negative log likelihood are
+      counted where the loss is their mean: those that are not ignored, or the sum of their weights.
     - `"causal-lm"`: next-token cross entropy of `output.logits`. The labels are the inputs (those that
       `attention_mask` covers), or `labels` of a dict, or the second entry of a tuple; shifted inside.
     - `"masked-lm"`, `"seq2seq-lm"`, `"classification"`: cross entropy of `output.logits` with the key `labels` of a
@@ -82,8 +86,10 @@ def export(
     `train=False` traces the model in eval mode, for `trireme train --eval-model` where evaluation runs other code.
 
     Raises ValueError where the archive could not train: no parameter is reached, the batch became static, ...
-    Warns where the loss of a batch is not the mean over its samples (batch statistics, in-batch negatives, a root or a
-    sum of the whole): what is learnt then depends on the sizes of micro-batches, as in gradient accumulation.
+    Warns where the loss of a batch is not the mean over its items (batch statistics, in-batch negatives, a root or a
+    sum of the whole, a mean over what a mask leaves): what is learnt then depends on the sizes of micro-batches, as in
+    gradient accumulation. The step is computed for parts of the example batch, and for batches with other masks,
+    weights and targets: three forward passes each, of some five batches.
     """
     _check_arguments(model, example_batch, Path(path))
     model = _unwrapped(model)
@@ -100,24 +106,26 @@ def export(
     _check_symbolic(model, program, call, shapes)
     if train:
         check_gradients(model, program, reached)
-    is_mean = is_mean_over_samples(program, call.tensors, call.layouts)
-    if is_mean is None:
+    coupled = None
+    if not has_values(program):
         warnings.warn(
             f"the parameters of {name_of(model)} have no values, so whether its loss is a mean over samples was not "
             "checked; where it is not, each micro-batch trains as a batch of its own",
             stacklevel=2,
         )
-    elif not is_mean:
+    elif (coupled := coupling(program, call)) is not None:
         warnings.warn(
-            f"the loss of {name_of(model)} is not a mean over samples: each micro-batch trains as a batch of its own, "
-            "as in gradient accumulation (--micro-batches 1 --dp 1 keeps batches whole)",
+            f"the loss of {name_of(model)} is not a mean over samples{coupled}: where it is one over other items "
+            "(targets not ignored, weights), return (mean, items) from it, as help(trireme.export) shows; else each "
+            "micro-batch trains as a batch of its own, as in gradient accumulation, and --micro-batches 1 --dp 1 keeps "
+            "batches whole",
             stacklevel=2,
         )
     _strip(program)
     _save(
         program,
         Path(path),
-        _manifest(model, program, call, loss) | ({"mean_over_samples": False} if is_mean is False else {}),
+        _manifest(model, program, call, loss) | ({} if coupled is None else {"mean_over_samples": False}),
     )
 
 

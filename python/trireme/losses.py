@@ -46,7 +46,8 @@ def check_loss(model: nn.Module, loss: Loss) -> None:
             f'loss "{loss}" of {name_of(model)} is not known; give one of {", ".join(NAMED_LOSSES)}, a callable, or '
             "None where the model returns its loss"
         )
-    kind, options = _torch_loss(loss)
+    is_partial = isinstance(loss, functools.partial)
+    kind, options = (loss.func, loss.keywords) if is_partial else (type(loss), getattr(loss, "__dict__", {}))
     if options.get("reduction") == "sum" and getattr(kind, "__module__", "").startswith("torch.nn."):
         raise ValueError(
             f'the loss {kind.__name__} of {name_of(model)} has reduction="sum", but a mean is needed; take '
@@ -93,24 +94,3 @@ def loss_and_items(model: nn.Module, value: Any, whose: str) -> tuple[torch.Tens
             "loss or (mean loss, items)"
         )
     return value, items
-
-
-def _torch_loss(loss: Any) -> tuple[Any, dict[str, Any]]:
-    """A loss of torch's own and its options: a function, a partial of one by keywords, or a module."""
-    if isinstance(loss, functools.partial) and not loss.args:
-        return loss.func, loss.keywords
-    is_torch = type(loss).__module__.startswith("torch.nn.")
-    return (type(loss), vars(loss) | loss._buffers) if is_torch and isinstance(loss, nn.Module) else (loss, {})
-
-
-def counted_items(loss: Any, targets: list[Any]) -> torch.Tensor | None:
-    """What torch's cross entropy and likelihood divide by: the number, or weights, of targets not ignored."""
-    kind, options = _torch_loss(loss)
-    is_counted = kind in (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
-    if not is_counted or not targets or targets[0].is_floating_point():
-        return None
-    target, weight = targets[0].flatten(), options.get("weight")
-    is_ignored = target == options.get("ignore_index", IGNORE_INDEX)
-    if weight is None:
-        return is_ignored.logical_not().sum()
-    return weight.gather(0, target.masked_fill(is_ignored, 0)).masked_fill(is_ignored, 0).sum()

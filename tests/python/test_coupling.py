@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import command
+import models
 import pytest
 import torch
 import torch.nn.functional as F
@@ -87,10 +88,159 @@ def test_a_mean_over_samples_is_not_warned_of(tmp_path, layer, loss, samples):
 @pytest.mark.parametrize(("layer", "loss"), OTHERS.values(), ids=OTHERS)
 def test_another_loss_is_warned_of(tmp_path, layer, loss, samples):
     assert export(tmp_path / "a.pt2", layer, loss, samples) == [
-        "the loss of Classifier is not a mean over samples: each micro-batch trains as a batch of its own, as in gradient "
-        "accumulation (--micro-batches 1 --dp 1 keeps batches whole)"
+        "the loss of Classifier is not a mean over samples: where it is one over other items (targets not ignored, weights), "
+        "return (mean, items) from it, as help(trireme.export) shows; else each micro-batch trains as a batch of its own, as "
+        "in gradient accumulation, and --micro-batches 1 --dp 1 keeps batches whole"
     ]
     assert Archive(tmp_path / "a.pt2").manifest["mean_over_samples"] is False
+
+
+WEIGHT = torch.tensor([1.0, 2.0, 5.0])
+
+
+def each(output, target):
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def of_used(output, target):
+    is_used = target >= 0
+    return (each(output, target) * is_used).sum() / is_used.sum()
+
+
+def of_chosen(output, target):
+    return each(output, target)[target >= 0].mean()
+
+
+def of_weighed(output, target):
+    return each(output, target).mul(WEIGHT[target]).sum() / WEIGHT[target].sum()
+
+
+def by_weights(output, target, weights):
+    return (each(output, target) * weights).sum() / weights.sum()
+
+
+def of_present(output, target, value):
+    is_present = value.isnan().logical_not()
+    return (output[:, 0] - value).square().where(is_present, 0.0).sum() / is_present.sum()
+
+
+# (loss, a further input, what shows it): none shows with targets of class 0 alone, and weights that are all one.
+HIDDEN = {
+    "targets not ignored": (of_used, None, "-100 in target"),
+    "chosen targets": (of_chosen, None, "-100 in target"),
+    "weights of classes": (of_weighed, None, "other values of target"),
+    "a mask": (by_weights, torch.ones(4, dtype=torch.bool), "other values of weights"),
+    "a mask of integers": (by_weights, torch.ones(4, dtype=torch.long), "other values of target, weights"),
+    "weights": (by_weights, torch.ones(4), "other values of x, weights"),
+    "missing values": (of_present, torch.ones(4), "nan in x, value"),
+    "another mean beside it": (lambda o, target: F.cross_entropy(o, target) + o.abs().mean(), None, "-100 in target"),
+    # The engine counts no targets behind such an operator.
+    "a stack": (lambda o, target: torch.stack([F.cross_entropy(o, target)]).mean(), None, "-100 in target"),
+    "a changed view": (lambda o, target: changed(F.cross_entropy(o, target)), None, "-100 in target"),
+}
+COUNTED = {
+    "targets not ignored": (lambda o, y: F.cross_entropy(o, y), None),
+    "weights of classes": (lambda o, y: F.cross_entropy(o, y, weight=WEIGHT), None),
+    "smooth labels": (lambda o, y: F.cross_entropy(o, y, weight=WEIGHT, label_smoothing=0.1), None),
+    "chosen targets": (lambda o, y: F.cross_entropy(o[y >= 0], y[y >= 0]), None),
+    "likelihoods in a region": (lambda o, y: in_a_region(o, y), None),
+    "items of its own": (lambda o, y, w: (by_weights(o, y, w), w.sum()), torch.ones(4)),
+    "a penalty of the weights": (lambda o, y: F.cross_entropy(o, y) * 2 + WEIGHT.square().sum() - 1, None),
+    "weighed samples": (lambda o, y, w: (each(o, y) * w).mean(), torch.ones(4)),
+}
+
+
+def changed(loss):
+    view = loss.view(1)
+    loss.mul_(2.0)
+    return view.mean()
+
+
+def in_a_region(output, target):
+    with torch.autocast("cpu", enabled=False):
+        loss = F.nll_loss(output.log_softmax(1), target, weight=WEIGHT)
+    return loss.view(1).mean() * 0.5
+
+
+def warnings_of(path, loss, further, samples):
+    x, target = rows(4)
+    batch = [x, target * 0, *([] if further is None else [further])]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trireme.export(Classifier(), tuple(each[:samples] for each in batch), path, loss=loss)
+    return [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("samples", [2, 3, 4])
+@pytest.mark.parametrize(("loss", "further", "shown_by"), HIDDEN.values(), ids=HIDDEN)
+def test_what_the_example_batch_hides_is_warned_of(tmp_path, loss, further, shown_by, samples):
+    (found,) = warnings_of(tmp_path / "a.pt2", loss, further, samples)
+    assert f"not a mean over samples with {shown_by}: " in found
+    assert Archive(tmp_path / "a.pt2").manifest["mean_over_samples"] is False
+
+
+@pytest.mark.parametrize("samples", [2, 3, 4])
+@pytest.mark.parametrize(("loss", "further"), COUNTED.values(), ids=COUNTED)
+def test_what_is_weighed_by_its_items_is_not_warned_of(tmp_path, loss, further, samples):
+    assert warnings_of(tmp_path / "a.pt2", loss, further, samples) == []
+
+
+def test_the_mean_over_labels_of_a_library_is_not_warned_of(tmp_path):
+    """The labels of its example are all there; the engine counts those that are not ignored."""
+    rows = {k: v[:3].clamp(min=0) for k, v in models.rows("gpt2", "f32").items()}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trireme.export(models.build("gpt2", "f32"), rows, tmp_path / "a.pt2")
+    assert [m for w in caught if "mean" in (m := str(w.message))] == []
+
+
+def test_items_that_differ_from_the_divisor_are_warned_of(tmp_path):
+    def miscounted(output, target):
+        return F.cross_entropy(output, target), target.new_ones(target.shape).sum()
+
+    assert len(warnings_of(tmp_path / "a.pt2", miscounted, None, 4)) == 1
+
+
+READ = []  # indices
+
+
+@torch.library.custom_op("coupling::look_up", mutates_args=())
+def look_up(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    READ.extend(index.tolist())
+    return table[index]
+
+
+@look_up.register_fake
+def _(table, index):
+    return table.new_empty(index.shape)
+
+
+def test_an_operator_of_a_library_is_given_no_index_that_no_table_has(tmp_path):
+    def looked_up(output, target):
+        return F.mse_loss(output[:, 0], look_up(WEIGHT, target))
+
+    x, target = rows(4)
+    trireme.export(Classifier(), (x, target), tmp_path / "a.pt2", loss=looked_up)
+    assert set(READ) >= {0, 1} and set(READ) <= {0, 1, 2}
+
+
+class Tables(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(3, 4) for _ in range(5))
+
+    def forward(self, a, b, c, d, e):
+        columns = zip(self.tables, (a, b, c, d, e), strict=True)
+        return sum(table(column) for table, column in columns).sum(1)
+
+
+def test_the_number_of_forward_passes_is_bounded(tmp_path, monkeypatch):
+    passes, run = [], torch.fx.Interpreter.run
+    monkeypatch.setattr(torch.fx.Interpreter, "run", lambda *given, **more: passes.append(1) or run(*given, **more))
+    batch = tuple(torch.zeros(4, dtype=torch.long) for _ in range(5))
+    trireme.export(Tables(), (*batch, torch.zeros(4)), tmp_path / "a.pt2", loss=F.mse_loss)
+    # Three of the example, of other floats, of other integers; one of -100 in each set of tables, and of targets that are nan.
+    assert len(passes) == 3 + 3 + 3 + (2 * 5 - 1) + 1
 
 
 class Autocast(nn.Module):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import models
 import pytest
 import torch
@@ -44,50 +42,8 @@ def test_loss_callable_gives_its_own_items_and_takes_two_targets(tmp_path):
     assert items == 3
 
 
-def test_cross_entropy_counts_targets_that_are_not_ignored(tmp_path):
-    net = Net()
-    target = torch.tensor([0, 9, 2, 9])
-    loss_module = nn.CrossEntropyLoss(ignore_index=9)
-    trireme.export(net, (torch.randn(4, 4), tokens(4) % 3), tmp_path / "a.pt2", loss=loss_module)
-    x = torch.randn(4, 4)
-    loss, items = run(tmp_path / "a.pt2", x, target)
-    close(loss, loss_module(net(x), target))
-    assert items == 2
-
-
-WEIGHTS = torch.tensor([0.5, 2.0, 0.25])
-COUNTED = {
-    "weighted": (nn.CrossEntropyLoss(weight=WEIGHTS), 0.75),
-    "weighted and ignored": (nn.CrossEntropyLoss(weight=WEIGHTS, ignore_index=2), 0.5),
-    "weighted and smooth": (nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.1), 0.75),
-    "smooth": (nn.CrossEntropyLoss(label_smoothing=0.1), 2),
-    "likelihood": (nn.NLLLoss(), 2),
-    "likelihood, ignored": (nn.NLLLoss(ignore_index=2), 1),
-    "likelihood, weighted": (nn.NLLLoss(weight=WEIGHTS), 0.75),
-    "function": (F.nll_loss, 2),
-    "partial": (functools.partial(F.cross_entropy, weight=WEIGHTS, ignore_index=0), 0.25),
-    "partial likelihood": (functools.partial(F.nll_loss, ignore_index=0), 1),
-}
-
-
-@pytest.mark.parametrize("name", COUNTED)
-def test_losses_of_torch_count_what_their_mean_divides_by(tmp_path, name):
-    """Two micro-batches, weighted by their items, give the mean of the batch."""
-    net, (loss, wanted) = nn.Linear(4, 3), COUNTED[name]
-    trireme.export(net, (torch.randn(4, 4), tokens(4) % 3), tmp_path / "a.pt2", loss=loss)
-    ignored = getattr(loss, "ignore_index", getattr(loss, "keywords", {}).get("ignore_index", -100))
-    x, y = torch.randn(4, 4), torch.tensor([0, 2, ignored, ignored])
-    value, items = run(tmp_path / "a.pt2", x, y)
-    assert float(items) == wanted
-    close(value, loss(net(x), y))
-    x, y = torch.randn(5, 4), torch.tensor([0, 1, 1, 2, 1])
-    parts = [run(tmp_path / "a.pt2", x[rows], y[rows]) for rows in (slice(0, 2), slice(2, 5))]
-    total = sum(float(items) for _, items in parts)
-    close(sum(value * float(items) for value, items in parts) / total, loss(net(x), y))
-
-
 def test_targets_that_are_probabilities_count_as_samples(tmp_path):
-    loss = nn.CrossEntropyLoss(weight=WEIGHTS)
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([0.5, 2.0, 0.25]))
     trireme.export(Net(), (torch.randn(3, 4), torch.rand(3, 3)), tmp_path / "a.pt2", loss=loss)
     assert run(tmp_path / "a.pt2", torch.randn(5, 4), torch.rand(5, 3))[1] == 5
 
@@ -155,17 +111,6 @@ def test_models_that_return_their_loss(tmp_path, kind):
     assert archive.manifest["loss"] is None
     y = torch.tensor([0, 1, 2, 1])
     assert run(tmp_path / "a.pt2", torch.randn(4, 4), y)[1] == (3 if kind == "pair" else 4)
-
-
-def test_a_mean_over_labels_without_their_number_is_warned_of(tmp_path):
-    rows = {k: v[:3] for k, v in models.rows("gpt2", "f32").items()}
-    with pytest.warns(UserWarning) as caught:
-        trireme.export(models.build("gpt2", "f32"), rows, tmp_path / "a.pt2")
-    assert (
-        "GPT2LMHeadModel returns a mean loss without its number of items, so each sample counts as one whatever its labels "
-        "ignore; pass a loss by name to count labels"
-    ) in [str(w.message) for w in caught]
-    assert run(tmp_path / "a.pt2", *rows.values())[1] == 3
 
 
 def test_causal_lm_shifts_the_inputs(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import command
+import families
 import make
 import models
 import pytest
@@ -45,6 +46,15 @@ def test_fixtures_are_up_to_date(tmp_path, family):
             left, right = load_file(made), load_file(kept)
         assert left.keys() == right.keys()
         assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_an_archive_says_of_itself_what_it_said(tmp_path, family):
+    """Whether its loss is a mean over samples, too."""
+    make.make_archive(family, tmp_path)
+    kept = command.DATA / "families" / f"{family}.pt2"
+    assert Archive(tmp_path / kept.name).manifest == Archive(kept).manifest
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)

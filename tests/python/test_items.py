@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import warnings
 
@@ -9,6 +10,7 @@ import command
 import pytest
 import torch
 import torch.nn.functional as F
+from archive import Archive
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -56,6 +58,8 @@ LOSSES = {
     "label smoothing": (lambda o, t: F.cross_entropy(o, t, label_smoothing=0.2)),
     "both": (lambda o, t: F.cross_entropy(o, t, weight=WEIGHT, label_smoothing=0.2)),
     "likelihood": (lambda o, t: F.nll_loss(o.log_softmax(1), t, weight=WEIGHT)),
+    "a module": nn.CrossEntropyLoss(weight=WEIGHT, label_smoothing=0.1),
+    "a partial": functools.partial(F.cross_entropy, weight=WEIGHT),
     "chosen rows": some,
     "a part of a view": in_parts,
     "sequences": (lambda o, t: F.cross_entropy(o.transpose(1, 2), t)),
@@ -87,7 +91,7 @@ def check(directory, name, archive):
     x, t = rows(name)
     model = build(name)
     data = directory / "rows.safetensors"
-    save_file({"x": x, "t": t}, data)
+    save_file(dict(zip(Archive(archive).inputs, (x, t), strict=True)), data)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     wanted = []
     for start in range(0, ROWS, BATCH):

@@ -6,10 +6,15 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
+import warnings
 from pathlib import Path
 
 import command
 import pytest
+import torch
+
+import trireme
 
 README = (command.REPOSITORY / "README.md").read_text()
 
@@ -27,6 +32,18 @@ def test_every_link_leads_to_a_file():
 
 def test_the_model_has_twenty_lines():
     assert len([line for line in block("python").splitlines() if line]) <= 20
+
+
+def test_the_masked_loss_is_the_mean_of_its_items(tmp_path):
+    written = re.search(r"^    def masked.*?\n(?=\n)", README, re.MULTILINE | re.DOTALL).group()
+    names = {"F": torch.nn.functional}
+    exec(textwrap.dedent(written), names)
+    batch = torch.randn(4, 3), torch.randn(4, 2), torch.ones(4, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trireme.export(torch.nn.Linear(3, 2), batch, tmp_path / "a.pt2", loss=names["masked"])
+    with pytest.warns(UserWarning, match="return \\(mean, items\\) from it"):
+        trireme.export(torch.nn.Linear(3, 2), batch, tmp_path / "a.pt2", loss=lambda *given: names["masked"](*given)[0])
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
@@ -29,6 +30,19 @@ struct WrongYaml {
   std::string what;
 };
 
+// A string, or nothing where the node is absent. No name has control characters, and the emitter
+// would write them as they are.
+[[nodiscard]] inline std::string text_of(const YAML::Node& node) {
+  if (!node.IsDefined()) return "";
+  const auto text = node.as<std::string>();
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code >= 0x20 && code != 0x7F) continue;
+    throw WrongYaml{node.Mark(), fmt::format("{} has a control character", in_quotes(text))};
+  }
+  return text;
+}
+
 // A map that may have some keys and no others: a key with a typing error is no default.
 class YamlKeys {
  public:
@@ -36,7 +50,7 @@ class YamlKeys {
       : node_(node), what_(what) {
     if (!node.IsMap()) throw WrongYaml{node.Mark(), fmt::format("{} is no map of keys", what)};
     for (const auto& entry : node) {
-      const auto key = entry.first.as<std::string>();
+      const std::string key = text_of(entry.first);
       if (known.contains(key)) continue;
       throw WrongYaml{entry.first.Mark(), fmt::format("{} has no key {}", what, in_quotes(key))};
     }
@@ -58,11 +72,12 @@ class YamlKeys {
   }
   template <typename Value>
   [[nodiscard]] Value get(const char* key) const {
+    if constexpr (std::is_same_v<Value, std::string>) return text_of(needed(key));
     return needed(key).as<Value>();
   }
   template <typename Value>
   [[nodiscard]] Value get(const char* key, const Value& otherwise) const {
-    return has(key) ? node_[key].as<Value>() : otherwise;
+    return has(key) ? get<Value>(key) : otherwise;
   }
 
  private:

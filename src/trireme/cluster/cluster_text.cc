@@ -28,7 +28,7 @@ DeviceKind read_device_kind(const std::string& name, const YAML::Node& node) {
                   .bandwidth = keys.get<double>("bandwidth"),
                   .launch = keys.get<double>("launch", 0.0)};
   for (const auto& entry : keys.needed_map("flops")) {
-    kind.flops[entry.first.as<std::string>()] = entry.second.as<double>();
+    kind.flops[text_of(entry.first)] = entry.second.as<double>();
   }
   return kind;
 }
@@ -67,12 +67,12 @@ Cluster read_cluster(const YAML::Node& root) {
   }
   Cluster cluster{.name = keys.get<std::string>("name", "")};
   for (const auto& entry : keys.needed_map("device_kinds")) {
-    cluster.device_kinds.push_back(read_device_kind(entry.first.as<std::string>(), entry.second));
+    cluster.device_kinds.push_back(read_device_kind(text_of(entry.first), entry.second));
   }
   for (const auto& entry : keys.needed_map("host_kinds")) {
     const YamlKeys kind(entry.second, "a host kind", {"device", "devices", "link", "adapter"});
     cluster.host_kinds.push_back(
-        {.name = entry.first.as<std::string>(),
+        {.name = text_of(entry.first),
          .device = kind.get<std::string>("device"),
          .devices = kind.get<int32_t>("devices", 1),
          .link = read_link(kind.needed("link"), "the link of a host kind"),

@@ -53,7 +53,7 @@ Status verify_model_spec(const ModelSpec& spec) {
 
 Result<ModelSpec> parse_model_spec(std::string_view text) {
   if (!is_model_spec(text)) {
-    return Error{fmt::format("'{}' is no model of a known family; {}", one_line(text), kExample)};
+    return Error{fmt::format("{} is no model of a known family; {}", in_quotes(text), kExample)};
   }
   ModelSpec spec;
   std::array<bool, kKeys.size()> is_given = {};
@@ -63,15 +63,15 @@ Result<ModelSpec> parse_model_spec(std::string_view text) {
     const size_t equals = item.find('=');
     const auto* key = std::ranges::find(kKeys, item.substr(0, equals), &Key::name);
     if (equals == std::string_view::npos || key == kKeys.end()) {
-      return Error{fmt::format("'{}' is no size of a model; {}", one_line(item), kExample)};
+      return Error{fmt::format("{} is no size of a model; {}", in_quotes(item), kExample)};
     }
     const std::string_view digits = item.substr(equals + 1);
     const char* begin = digits.data();  // NOLINT(bugprone-suspicious-stringview-data-usage)
     const char* end = begin + digits.size();
     const auto parsed = std::from_chars(begin, end, spec.*key->member);
     if (parsed.ec != std::errc() || parsed.ptr != end) {
-      return Error{fmt::format("{} of a model is '{}', not 1 to {}", key->name, one_line(digits),
-                               key->most)};
+      return Error{
+          fmt::format("{} of a model is {}, not 1 to {}", key->name, in_quotes(digits), key->most)};
     }
     bool& given = is_given[static_cast<size_t>(key - kKeys.begin())];
     if (given) return Error{fmt::format("{} of a model is given twice", key->name)};

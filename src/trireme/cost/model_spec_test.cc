@@ -27,13 +27,15 @@ TEST(ModelSpec, RefusesWhatIsNoModelInOneSentence) {
     return spec.ok() ? "accepted" : spec.error().message;
   };
   const std::string example = "a model is gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=50257";
-  EXPECT_EQ(refusal("bert:layers=1"), "'bert:layers=1' is no model of a known family; " + example);
-  EXPECT_EQ(refusal("gpt:"), "'' is no size of a model; " + example);
-  EXPECT_EQ(refusal("gpt:layers"), "'layers' is no size of a model; " + example);
-  EXPECT_EQ(refusal("gpt:width=3"), "'width=3' is no size of a model; " + example);
-  EXPECT_EQ(refusal("gpt:layers=two"), "layers of a model is 'two', not 1 to 16384");
+  EXPECT_EQ(refusal("bert:layers=1"),
+            "\"bert:layers=1\" is no model of a known family; " + example);
+  EXPECT_EQ(refusal("gpt:"), "\"\" is no size of a model; " + example);
+  EXPECT_EQ(refusal("gpt:layers"), "\"layers\" is no size of a model; " + example);
+  EXPECT_EQ(refusal("gpt:width=3"), "\"width=3\" is no size of a model; " + example);
+  EXPECT_EQ(refusal("gpt:layers=two"), "layers of a model is \"two\", not 1 to 16384");
   EXPECT_EQ(refusal("gpt:layers=99999999999999999999"),
-            "layers of a model is '99999999999999999999', not 1 to 16384");
+            "layers of a model is \"99999999999999999999\", not 1 to 16384");
+  EXPECT_LT(refusal("gpt:" + std::string(9999, 'x')).size(), 300u);
   EXPECT_EQ(refusal("gpt:layers=2,layers=2"), "layers of a model is given twice");
   EXPECT_EQ(refusal("gpt:layers=2,hidden=8,heads=2,seq=4"), "vocab is missing; " + example);
   EXPECT_EQ(refusal("gpt:layers=0,hidden=8,heads=2,seq=4,vocab=9"),

@@ -61,6 +61,8 @@ TEST(Profile, RefusesWhatItCannotUseByLineOrBlock) {
             "block \"linear\": kept_bytes is -64, not 0 to 2^60");
   EXPECT_EQ(refusal(replaced(kText, "first_node: relu", "first_node: linear")),
             "block \"linear\" is there twice");
+  EXPECT_EQ(refusal(replaced(kText, "first_node: relu", "first_node: \"\\0relu\"")),
+            R"(line 12: "\x00relu" has a control character)");
 }
 
 TEST(Profile, InterpolatesBetweenSizesAndGoesOnBeyondThem) {

@@ -8,6 +8,7 @@
 #include "trireme/base/human_bytes.h"
 #include "trireme/base/json_text.h"
 #include "trireme/base/one_line.h"
+#include "trireme/base/yaml_keys.h"
 #include "trireme/plan/plan.h"
 
 namespace trireme {
@@ -18,14 +19,16 @@ constexpr const char* kPlacementV = "v";
 
 PlanStage read_stage(const YAML::Node& node) {
   PlanStage stage;
-  stage.first_node = node["first_node"].as<std::string>();
-  stage.first_module = node["first_module"].as<std::string>("");
-  stage.last_module = node["last_module"].as<std::string>("");
+  stage.first_node = text_of(node["first_node"]);
+  stage.first_module = text_of(node["first_module"]);
+  stage.last_module = text_of(node["last_module"]);
   stage.num_parameters = node["num_parameters"].as<int64_t>(0);
   stage.flops_share = node["flops_share"].as<double>(0);
   stage.bytes_in = node["bytes_in"].as<int64_t>(0);
   stage.bytes_out = node["bytes_out"].as<int64_t>(0);
-  if (node["inputs"]) stage.inputs = node["inputs"].as<std::vector<std::string>>();
+  const YAML::Node inputs = node["inputs"];
+  if (inputs && !inputs.IsSequence()) throw YAML::BadConversion(inputs.Mark());
+  for (const YAML::Node& input : inputs) stage.inputs.push_back(text_of(input));
   return stage;
 }
 
@@ -86,12 +89,12 @@ Result<Plan> parse_plan(std::string_view text) {
       ++index;
     }
     Plan plan;
-    plan.model = root["model"].as<std::string>("");
+    plan.model = text_of(root["model"]);
     plan.num_nodes = root["num_nodes"].as<int64_t>();
     plan.pp = root["pp"].as<int32_t>();
     plan.dp = root["dp"].as<int32_t>();
     plan.micro_batches = root["micro_batches"].as<int32_t>();
-    plan.schedule = root["schedule"].as<std::string>();
+    plan.schedule = text_of(root["schedule"]);
     plan.chunks = root["chunks"].as<int32_t>(1);
     const auto placement = root["placement"].as<std::string>(kPlacementLooped);
     if (placement != kPlacementLooped && placement != kPlacementV) {
@@ -101,6 +104,8 @@ Result<Plan> parse_plan(std::string_view text) {
     plan.placement = placement == kPlacementV ? Placement::kV : Placement::kLooped;
     for (const YAML::Node& stage : root["stages"]) plan.stages.push_back(read_stage(stage));
     return plan;
+  } catch (const WrongYaml& wrong) {
+    return Error{fmt::format("line {}: {}", wrong.mark.line + 1, wrong.what)};
   } catch (const YAML::BadConversion& exception) {
     return Error{fmt::format("line {}: the value is of another kind than trireme plan writes",
                              exception.mark.line + 1)};

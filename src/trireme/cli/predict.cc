@@ -10,6 +10,7 @@
 #include "trireme/cli/run_setup.h"
 #include "trireme/cluster/this_host.h"
 #include "trireme/cost/step_costs_of.h"
+#include "trireme/sim/simulate.h"
 
 namespace trireme {
 namespace {
@@ -86,6 +87,16 @@ Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
   schedule.clips_norm = request.clips_norm;
   TRIREME_TRY(prediction.schedule, build_schedule(plan.schedule, schedule));
   return prediction;
+}
+
+Result<StepPrediction> predict_step(const Graph& graph, const Plan& plan,
+                                    const PredictionRequest& request) {
+  TRIREME_TRY(Prediction prediction, prepare_prediction(graph, plan, request));
+  TRIREME_TRY(Simulation simulation, simulate(prediction.schedule, prediction.costs,
+                                              prediction.cluster, {.records_events = false}));
+  return StepPrediction{.step_s = static_cast<double>(simulation.step) * 1e-9,
+                        .peak_bytes = std::move(simulation.timeline.peak_bytes),
+                        .notes = std::move(prediction.notes)};
 }
 
 }  // namespace trireme

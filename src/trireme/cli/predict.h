@@ -48,4 +48,13 @@ struct Prediction {
 [[nodiscard]] Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
                                                     const PredictionRequest& request);
 
+// A step of the plan, simulated.
+struct StepPrediction {
+  double step_s = 0;
+  std::vector<int64_t> peak_bytes;  // by rank
+  std::vector<std::string> notes;
+};
+[[nodiscard]] Result<StepPrediction> predict_step(const Graph& graph, const Plan& plan,
+                                                  const PredictionRequest& request);
+
 }  // namespace trireme

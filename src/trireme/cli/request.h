@@ -58,6 +58,9 @@ struct RunRequest {
   std::string metrics;
   std::string grad_norms;
   std::string timeline;
+  bool predicts = false;
+  std::string profile;  // of the prediction; empty: the analytic model
+  std::string cluster;  // the same; empty: this machine
   int64_t timeline_steps = 20;
   std::string eval_data;
   std::string eval_model;

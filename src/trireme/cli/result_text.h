@@ -8,7 +8,8 @@
 namespace trireme {
 
 // Of {"event":"result", ...}, which comes once at the end: with --json the object, of eval the loss
-// for people; else empty, as of every other line.
+// for people, of a training with --predict what was predicted beside what was measured; else empty,
+// as of every other line.
 [[nodiscard]] std::string result_text(const RunRequest& request, const std::string& line);
 
 }  // namespace trireme

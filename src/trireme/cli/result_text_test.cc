@@ -18,6 +18,17 @@ TEST(ResultText, AsJsonIsTheObjectWithoutItsEvent) {
             "{\"steps\":3,\"loss\":1.5}\n");
 }
 
+TEST(ResultText, LaysAPredictionBesideWhatWasMeasured) {
+  EXPECT_EQ(result_text({}, R"({"event":"result","step_seconds":0.002,"peak_bytes":[20000,9000],)"
+                            R"("predicted":{"step_seconds":0.0019,"peak_bytes":[20500,9000],)"
+                            R"("notes":["passes: measured"]}})"),
+            "                      predicted     measured       error\n"
+            "  step                   1.9 ms         2 ms      -5.0 %\n"
+            "  memory of rank 0      20.5 kB      20.0 kB      +2.5 %\n"
+            "  memory of rank 1       9000 B       9000 B      +0.0 %\n"
+            "  passes: measured\n");
+}
+
 TEST(ResultText, OfEverythingElseIsNothing) {
   EXPECT_EQ(result_text({}, R"({"event":"result","steps":3,"loss":1.5})"), "");
   for (const char* line : {R"({"event":"step","step":1})", "[1]", "3", "no JSON", ""}) {

@@ -236,6 +236,21 @@ Status prepare_schedules(RunSetup& setup) {
   return Status();
 }
 
+// Micro-batches differ by a sample at most; a step waits for the largest.
+Status predict(RunSetup& setup) {
+  const RunRequest& request = setup.request;
+  const int64_t num_micro_batches = int64_t{setup.plan.dp} * setup.plan.micro_batches;
+  TRIREME_TRY(
+      setup.prediction,
+      predict_step(setup.graph, setup.plan,
+                   {.sources = {.profile = request.profile, .cluster = request.cluster},
+                    .optimizer = request.optimizer,
+                    .micro_batch = (request.batch + num_micro_batches - 1) / num_micro_batches,
+                    .clips_norm = request.clip_norm.has_value(),
+                    .threads = request.threads}));
+  return Status();
+}
+
 // A plan is for training, and an evaluation follows it as far as it goes.
 Status check_schedule(const std::string& name, int32_t chunks, Placement placement) {
   std::string known;
@@ -356,6 +371,7 @@ Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t
   TRIREME_TRY(prepare_weights(setup, rank));
   TRIREME_TRY(prepare_data(setup));
   TRIREME_TRY(prepare_schedules(setup));
+  if (request.predicts && rank.value_or(0) == 0) TRIREME_TRY(predict(setup));
   setup.learning_rate = {.kind = request.lr_schedule,
                          .peak = request.lr,
                          .warmup_steps = request.warmup_steps,

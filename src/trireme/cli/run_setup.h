@@ -12,6 +12,7 @@
 #include "trireme/base/result.h"
 #include "trireme/cli/eval_model.h"
 #include "trireme/cli/learning_rate.h"
+#include "trireme/cli/predict.h"
 #include "trireme/cli/request.h"
 #include "trireme/data/batches.h"
 #include "trireme/data/feed.h"
@@ -40,6 +41,7 @@ struct RunSetup {
   LearningRate learning_rate;
   // What every schedule of the run has in common.
   ScheduleOptions schedule;
+  std::optional<StepPrediction> prediction;  // --predict
 
   [[nodiscard]] const Graph& eval_graph() const {
     return eval_model.has_value() ? eval_model->graph : graph;

@@ -32,6 +32,7 @@
 #include "trireme/exec/network_interfaces.h"
 #include "trireme/exec/progress.h"
 #include "trireme/exec/run_failure.h"
+#include "trireme/torch/counting_allocator.h"
 #include "trireme/torch/gloo_transport.h"
 #include "trireme/worker/agreement.h"
 #include "trireme/worker/allocator.h"
@@ -138,6 +139,7 @@ RankOutcome run_process_rank(const RunSetup& setup, const RankEnvironment& envir
                        .publish = [&](std::string text) { client.publish(std::move(text)); },
                        .watch = [&](const Executor* each) { watch.set_executor(0, each); },
                        .warn = warn,
+                       .knows_memory = true,
                        .phase = [&](std::string text) { watch.set_phase(0, std::move(text)); }});
   // Its buffers may still be posted, so nothing is destroyed after a failure.
   if (!outcome.status.ok()) static_cast<void>(transport.value().release());
@@ -364,6 +366,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) void check_folder
 int main(int argc, char** argv) {
   trireme::end_with_a_sentence("trireme-worker");
   trireme::keep_freed_memory();
+  trireme::count_tensor_memory();
   // Gloo writes to peers that may have gone; that has to be an error of a call, with words.
   ::signal(SIGPIPE, SIG_IGN);
   // Before anything slow: words are cut off until then.

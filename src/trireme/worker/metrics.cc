@@ -56,6 +56,7 @@ Status MetricsFile::write_step(const StepMetrics& metrics) {
                                  {"seconds", metrics.seconds},
                                  {"lr", metrics.lr}};
   if (metrics.grad_norm.has_value()) line["grad_norm"] = number(*metrics.grad_norm);
+  if (!metrics.peak_bytes.empty()) line["peak_bytes"] = metrics.peak_bytes;
   return write_line(json_text(line));
 }
 

@@ -20,6 +20,7 @@ struct StepMetrics {
   double seconds = 0;
   double lr = 0;
   std::optional<double> grad_norm;
+  std::vector<int64_t> peak_bytes;  // by rank, of the run up to here; empty: not known
 };
 
 class MetricsFile {

@@ -11,11 +11,14 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/json_text.h"
+#include "trireme/torch/counting_allocator.h"
 #include "trireme/torch/operator_libraries.h"
 #include "trireme/torch/stage_kernels.h"
 #include "trireme/worker/checkpoint.h"
 #include "trireme/worker/eval_weights.h"
+#include "trireme/worker/measured_step.h"
 #include "trireme/worker/metrics.h"
+#include "trireme/worker/peak_memory.h"
 #include "trireme/worker/rank_recording.h"
 
 namespace trireme {
@@ -34,8 +37,8 @@ class RankLoop {
     if (!status.ok()) return status;
     if (recorder_ != nullptr && fault_.empty()) {
       enter("writing the timeline");
-      TRIREME_TRY(const std::string fault,
-                  gather_timeline(setup_, context_.rank, *recorder_, *context_.transport));
+      TRIREME_TRY(const std::string fault, gather_timeline(setup_, context_.rank, *recorder_,
+                                                           *context_.transport, peak_bytes_));
       if (!fault.empty()) context_.warn(fault);
     }
     if (is_reporter()) publish(result_);
@@ -86,6 +89,7 @@ class RankLoop {
       TRIREME_TRY(metrics_, MetricsFile::create(request.metrics));
     }
     enter("the pause between two steps");
+    reset_tensor_memory_peak();
     return Status();
   }
 
@@ -134,18 +138,25 @@ class RankLoop {
     if (!ran.ok()) return while_doing(fmt::format("step {}", step), ran.error());
     const StepOutcome& outcome = ran.value();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    if (is_last && context_.knows_memory) {
+      TRIREME_TRY(peak_bytes_,
+                  gather_peak_bytes(context_.rank, setup_.num_ranks(), *context_.transport));
+    }
     if (is_reporter()) {
       StepMetrics metrics{.step = step,
                           .loss = outcome.loss,
                           .items = outcome.items,
                           .seconds = seconds.count(),
                           .lr = lr,
-                          .grad_norm = {}};
+                          .grad_norm = {},
+                          .peak_bytes = peak_bytes_};
       if (request.clip_norm.has_value()) metrics.grad_norm = outcome.gradient_norm;
       note_output(metrics_.write_step(metrics));
       publish_step(metrics);
       result_["steps"] = step;
       result_["loss"] = outcome.loss;
+      step_seconds_.push_back(metrics.seconds);
+      if (is_last) add_measured(setup_, step_seconds_, peak_bytes_, result_);
     }
     fault_ = fault_of(step, outcome);
     if (fault_.empty() || request.save.empty() || step == 1) return Status();
@@ -354,8 +365,10 @@ class RankLoop {
   MetricsFile metrics_;
   int64_t saved_step_ = 0;  // the last one whose weights were saved
   bool has_evaluated_ = false;
-  std::string fault_;         // in what all ranks computed together: why the run fails
-  std::string output_fault_;  // of the reporter: the first file that could not be written
+  std::vector<double> step_seconds_;  // of the reporter
+  std::vector<int64_t> peak_bytes_;   // of the reporter, after the last step: by rank
+  std::string fault_;                 // in what all ranks computed together: why the run fails
+  std::string output_fault_;          // of the reporter: the first file that could not be written
   nlohmann::ordered_json result_ = {{"event", "result"}};
   std::map<Key, Schedule> schedules_;
 };

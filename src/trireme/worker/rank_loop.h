@@ -25,6 +25,8 @@ struct RankContext {
   std::function<void(const Executor*)> watch;
   // A line for stderr, whatever is published; called by rank 0.
   std::function<void(const std::string&)> warn;
+  // The rank is a process of its own, so that what its tensors hold is the process's.
+  bool knows_memory = false;
   // What it is doing when the executor is not: "saving out.safetensors".
   std::function<void(std::string)> phase;
 };

@@ -41,8 +41,9 @@ Status receive(int32_t from, std::span<std::byte> bytes, Transport& transport) {
 }
 
 Status join_and_write(const std::vector<std::span<const std::byte>>& parts,
-                      const std::string& path) {
-  TRIREME_TRY(const Timeline timeline, join_parts(parts));
+                      const std::vector<int64_t>& peak_bytes, const std::string& path) {
+  TRIREME_TRY(Timeline timeline, join_parts(parts));
+  timeline.peak_bytes = peak_bytes;
   return write_timeline(path, timeline);
 }
 
@@ -71,7 +72,7 @@ Result<std::unique_ptr<Recorder>> start_recording(const RunSetup& setup, int32_t
 }
 
 Result<std::string> gather_timeline(const RunSetup& setup, int32_t rank, const Recorder& recorder,
-                                    Transport& transport) {
+                                    Transport& transport, const std::vector<int64_t>& peak_bytes) {
   std::string fault;
   const std::string& path = setup.request.timeline;
   int64_t size = static_cast<int64_t>(recorder.part().size());
@@ -88,7 +89,7 @@ Result<std::string> gather_timeline(const RunSetup& setup, int32_t rank, const R
     }
     std::vector<std::span<const std::byte>> parts = {recorder.part()};
     parts.insert(parts.end(), received.begin(), received.end());
-    const Status written = join_and_write(parts, path);
+    const Status written = join_and_write(parts, peak_bytes, path);
     if (!written.ok()) fault = while_doing("--timeline", written.error()).message;
   }
   std::error_code ignored;

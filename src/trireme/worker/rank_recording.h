@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/base/result.h"
 #include "trireme/cli/run_setup.h"
@@ -20,7 +21,9 @@ namespace trireme {
 
 // Of all ranks, between two steps. Rank 0 writes the file; each removes its part. What rank 0
 // cannot write takes no training away: a sentence about it, empty where nothing was wrong.
+// `peak_bytes`: by rank, where rank 0 knows them.
 [[nodiscard]] Result<std::string> gather_timeline(const RunSetup& setup, int32_t rank,
-                                                  const Recorder& recorder, Transport& transport);
+                                                  const Recorder& recorder, Transport& transport,
+                                                  const std::vector<int64_t>& peak_bytes);
 
 }  // namespace trireme

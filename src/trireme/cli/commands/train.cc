@@ -132,6 +132,17 @@ void add_train_options(CLI::App& app, RunRequest& run) {
       ->capture_default_str()
       ->transform(whole_number(1, kMaxTimelineSteps))
       ->group("Run");
+  app.add_flag("--predict", run.predicts,
+               "at the end, lay the simulated time and memory of a step beside the measured ones")
+      ->group("Run");
+  app.add_option("--profile", run.profile,
+                 "what `trireme profile` measured, for --predict [the analytic model]")
+      ->check(not_empty())
+      ->group("Run");
+  app.add_option("--cluster", run.cluster,
+                 "hosts, devices and links as YAML, for --predict [this machine]")
+      ->check(not_empty())
+      ->group("Run");
   app.add_option("--eval-data", run.eval_data, "evaluate on this data, given like --data")
       ->check(not_empty())
       ->group("Evaluation");
@@ -176,6 +187,10 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
   }
   if (run.is_training && run.timeline.empty() && app.count("--timeline-steps") > 0) {
     return "--timeline-steps needs --timeline";
+  }
+  for (const auto& [option, path] :
+       {std::pair("--profile", run.profile), std::pair("--cluster", run.cluster)}) {
+    if (!path.empty() && !run.predicts) return fmt::format("{} needs --predict", option);
   }
   if (run.save_every.has_value() && run.save.empty()) return "--save-every needs --save";
   if (run.eval_data.empty() &&

@@ -12,10 +12,39 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+# Experts without a loop over those that are hit: each one computes all tokens.
+
+
 def _switch_experts(experts: Any, hidden_states: Any, selected_experts: Any, routing_weights: Any) -> Any:
-    """The experts of Switch Transformers without a loop over those that are hit: each one computes all tokens."""
     shares = selected_experts[:, 0] * routing_weights
     return sum(expert(hidden_states) * shares[:, i, None] for i, expert in enumerate(experts.values()))
+
+
+def _share(expert: int, indices: Any, weights: Any) -> Any:
+    return ((indices == expert) * weights).sum(1, keepdim=True)
+
+
+def _nllb_experts(experts: Any, hidden_states: Any, router_mask: Any, router_probs: Any) -> Any:
+    drop, probability = experts.token_dropout, experts.moe_token_dropout
+    made = (
+        experts[f"expert_{i}"](hidden_states) * _share(i, router_mask, router_probs) for i in range(experts.num_experts)
+    )
+    return sum(drop(each) if experts.training else each * (1 - probability) for each in made)
+
+
+def _dbrx_experts(experts: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+    mlp, tokens = experts.mlp, hidden_states.reshape(-1, experts.hidden_size)
+    shape = experts.num_experts, experts.ffn_hidden_size, experts.hidden_size
+    parts = zip(mlp.w1.view(shape), mlp.v1.view(shape), mlp.w2.view(shape), strict=True)
+    made = (mlp(tokens, *part) * _share(i, top_k_index, top_k_weights) for i, part in enumerate(parts))
+    return sum(made).view(hidden_states.shape)
+
+
+_EXPERTS = {
+    "dbrx": ("DbrxExperts", _dbrx_experts),
+    "nllb_moe": ("NllbMoeExperts", _nllb_experts),
+    "switch_transformers": ("SwitchTransformersExperts", _switch_experts),
+}
 
 
 @contextlib.contextmanager
@@ -36,9 +65,10 @@ def traced_by_rules_of_eager(model: nn.Module, inputs: Container[str]) -> Iterat
     encoders = {type(m).__module__ for m in model.modules() if getattr(m, "is_decoder", None) is False}
     modelings = [m for n in encoders if hasattr(m := sys.modules.get(n), "is_torchdynamo_compiling")]
     changes += [(m, "is_torchdynamo_compiling", is_compiling) for m in modelings]
-    switch = sys.modules.get("transformers.models.switch_transformers.modeling_switch_transformers")
-    if hasattr(switch, "SwitchTransformersExperts"):
-        changes.append((switch.SwitchTransformersExperts, "forward", _switch_experts))
+    for name, (kind, forward) in _EXPERTS.items():
+        modeling = sys.modules.get(f"transformers.models.{name}.modeling_{name}")
+        if hasattr(modeling, kind):
+            changes.append((getattr(modeling, kind), "forward", forward))
     with contextlib.ExitStack() as stack:
         is_padded = "attention_mask" in inputs or "position_ids" in inputs
         masking: Any = None if is_padded else sys.modules.get("transformers.masking_utils")

@@ -143,8 +143,8 @@ def test_a_long_file_is_a_warning(tree):
 
 def test_the_python_package_stays_small(tree):
     for name in ("a", "b", "c", "d"):
-        (tree / f"python/trireme/{name}.py").write_text("a = 1\n" * 464)
-    message = "python/trireme:1857: 1857 lines in all, at most 1850"
+        (tree / f"python/trireme/{name}.py").write_text("a = 1\n" * 471)
+    message = "python/trireme:1885: 1885 lines in all, at most 1880"
     assert lint(tree) == (1, [message, "lint: 1 errors, 0 warnings"])
 
 

@@ -252,9 +252,9 @@ EDITS = {
     "another format": ("trireme-plan-1", "2", "it is not a plan of trireme plan (format: trireme-plan-1 is missing)"),
     "no map": ("format: ", "format- ", None),
     "another model": (
-        "num_nodes: 14",
+        "num_nodes: 12",
         "num_nodes: 13",
-        "the plan is for a model of 13 nodes, not 14; make it again with trireme plan",
+        "the plan is for a model of 13 nodes, not 12; make it again with trireme plan",
     ),
     "more stages": ("pp: 2", "pp: 3", "the plan has 2 stages but says pp 3"),
     "no replica": ("dp: 1", "dp: 0", "the plan has pp 2, dp 0 and micro_batches 2; each is at least 1"),

@@ -76,7 +76,7 @@ struct BlockProfile {
 
 struct Profile {
   std::string model;      // path of the archive, for people
-  int64_t num_nodes = 0;  // of its graph
+  int64_t num_nodes = 0;  // of the model (graph/loss_items.h)
   std::string device;     // for people
   std::vector<BlockProfile> blocks;
   bool operator==(const Profile&) const = default;

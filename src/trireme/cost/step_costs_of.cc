@@ -9,6 +9,7 @@
 #include "trireme/cost/pass_memory.h"
 #include "trireme/cost/saved_values.h"
 #include "trireme/graph/cuts.h"
+#include "trireme/graph/loss_items.h"
 #include "trireme/graph/op_cost.h"
 #include "trireme/plan/gradients.h"
 
@@ -240,7 +241,7 @@ Result<Profile> analytic_profile(const Graph& graph, const std::string& model,
                                  const AnalyticOptions& options) {
   TRIREME_TRY(std::vector<int32_t> starts, profile_blocks(graph));
   Profile profile = {.model = as_utf8(model),
-                     .num_nodes = static_cast<int64_t>(graph.nodes.size()),
+                     .num_nodes = num_model_nodes(graph),
                      .device = as_utf8(options.device_name),
                      .blocks = {}};
   const std::vector<bool> gets = gets_gradient(graph);

@@ -8,6 +8,7 @@
 
 #include "trireme/graph/aliasing.h"
 #include "trireme/graph/op_rules.h"
+#include "trireme/graph/passes.h"
 
 namespace trireme {
 namespace {
@@ -217,6 +218,13 @@ void derive_items(Graph& graph) {
   std::vector<Node> nodes = counting.take_nodes();
   graph.nodes.insert(graph.nodes.begin() + static_cast<std::ptrdiff_t>(mean->node) + 1,
                      std::make_move_iterator(nodes.begin()), std::make_move_iterator(nodes.end()));
+}
+
+int64_t num_model_nodes(const Graph& graph) {
+  Graph model = graph;
+  model.items = std::monostate();
+  remove_dead_code(model);
+  return static_cast<int64_t>(model.nodes.size());
 }
 
 std::string items_to_text(const Graph& graph) {

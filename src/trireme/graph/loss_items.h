@@ -18,6 +18,10 @@ namespace trireme {
 // as it is. REQUIRES: a verified graph that knows its batch.
 void derive_items(Graph& graph);
 
+// The number of nodes that the loss needs. It is that of the model, whoever counts the items: what
+// nothing but their number needs is left out.
+[[nodiscard]] int64_t num_model_nodes(const Graph& graph);
+
 // What the items are: "%n, the targets %y other than -100", "%n", "s0", "the batch".
 [[nodiscard]] std::string items_to_text(const Graph& graph);
 

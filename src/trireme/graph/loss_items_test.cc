@@ -102,6 +102,23 @@ TEST(LossItems, WhatIsNotTheMeanOfOneLossKeepsTheBatch) {
   }
 }
 
+TEST(LossItems, TheModelHasAsManyNodesWhoeverCounts) {
+  const std::string mean =
+      "%h = aten.tanh.default(self=%o) -> f32[s0,3]\n" + std::string(kMeanOfTargets);
+  Graph graph = graph_of(mean + "return %l\n");
+  EXPECT_EQ(num_model_nodes(graph), 1);  // what nothing needs is no part of it
+  graph = graph_of("%h = aten.tanh_.default(self=%c) -> f32[3]\n" + std::string(kMeanOfTargets) +
+                   "return %l\n");
+  EXPECT_EQ(num_model_nodes(graph), 2);
+  derive_items(graph);
+  EXPECT_EQ(graph.nodes.size(), 4);
+  EXPECT_EQ(num_model_nodes(graph), 2);
+  EXPECT_EQ(num_model_nodes(graph_of("%k = aten.ne.Scalar(self=%t, other=-100) -> bool[s0]\n"
+                                     "%n = aten.sum.default(self=%k) -> i64[]\n" +
+                                     std::string(kMeanOfTargets) + "return %l, %n\n")),
+            1);
+}
+
 TEST(LossItems, ItemsOfTheModelsOwnStay) {
   EXPECT_EQ(derived(kMeanOfTargets + std::string("return %l, 5\n")), "5");
   EXPECT_EQ(derived(kMeanOfTargets + std::string("%n = aten.sum.default(self=%t) -> i64[]\n"

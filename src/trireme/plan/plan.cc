@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/json_text.h"
+#include "trireme/graph/loss_items.h"
 #include "trireme/graph/op_cost.h"
 
 namespace trireme {
@@ -253,7 +254,7 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
     TRIREME_TRY(positions, choose_cuts(graph, cuts, options));
   }
   Plan plan{.model = as_utf8(model_path),
-            .num_nodes = static_cast<int64_t>(graph.nodes.size()),
+            .num_nodes = num_model_nodes(graph),
             .pp = options.pp,
             .dp = options.dp,
             .micro_batches = options.micro_batches,
@@ -293,11 +294,11 @@ Status verify_plan(const Plan& plan, const Graph& graph) {
             : fmt::format("the plan has {} stages but says pp {} and chunks {}", plan.stages.size(),
                           plan.pp, plan.chunks)};
   }
-  if (plan.num_nodes != static_cast<int64_t>(graph.nodes.size())) {
+  if (const int64_t num_nodes = num_model_nodes(graph); plan.num_nodes != num_nodes) {
     return Error{
         fmt::format("the plan is for a model of {} nodes, not {}; make it again with "
                     "trireme plan",
-                    plan.num_nodes, graph.nodes.size())};
+                    plan.num_nodes, num_nodes)};
   }
   TRIREME_TRY(std::vector<int32_t> positions, cuts_of(plan, graph));
   TRIREME_TRY(CutAnalysis cuts, analyze_cuts(graph, example_symbols(graph, kExampleBatch)));

@@ -182,7 +182,7 @@ Json to_json(const Archive& archive, const Findings& findings) {
                {"is_mean_over_samples", archive.is_mean_over_samples()},
                {"loss", graph.values[graph.loss.value].name},
                {"items", items_to_text(graph)},
-               {"num_nodes", graph.nodes.size()},
+               {"num_nodes", num_model_nodes(graph)},
                {"flops_a_sample", findings.flops},
                {"activation_bytes_a_sample", findings.activation_bytes},
                {"batch_symbol", batch_symbol(graph).value_or("")},
@@ -305,7 +305,7 @@ std::string unruled_text(const Findings& findings) {
 std::string to_table(const Archive& archive, const Findings& findings) {
   const Graph& graph = archive.graph();
   std::string text = fmt::format("{}: {} nodes, written by torch {}\n", archive.path(),
-                                 graph.nodes.size(), archive.torch_version());
+                                 num_model_nodes(graph), archive.torch_version());
   text += fmt::format("loss %{}, items {}, batch {}, symbolic sizes {}\n",
                       graph.values[graph.loss.value].name, items_to_text(graph),
                       batch_text(graph, findings), fmt::join(findings.symbols, ", "));

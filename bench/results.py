@@ -28,8 +28,9 @@ RUNS = {
     "one-row": ("Two stages, micro-batches of 1 row", ["pipeline", "--steps", "25", "--rows", "1"]),
     "dropout": ("Dropout, forward and backward", ["dropout"]),
     "input": ("Input and start-up", ["input"]),
+    "fidelity": ("Predicted steps against measured ones", ["fidelity"]),
 }
-FIGURES = "ratio", "a_a", "bound", "wait", "start_up"
+FIGURES = "ratio", "a_a", "bound", "wait", "start_up", "median_step", "worst_", "aa_spread"
 
 INTRODUCTION = """\
 # Results

@@ -23,7 +23,7 @@ def test_the_result_has_time_and_memory_predicted_and_measured(tmp_path):
     assert found["predicted"]["step_seconds"] > 0
     assert found["predicted"]["notes"][0] == "passes: by the analytic model; trireme profile measures them"
     for measured, predicted in zip(found["peak_bytes"], found["predicted"]["peak_bytes"], strict=True):
-        assert predicted == pytest.approx(measured, rel=0.2)
+        assert predicted == pytest.approx(measured, rel=0.05)
     assert [line.get("peak_bytes") for line in lines] == [None] * 3 + [found["peak_bytes"]]
     header = timeline.read_text().splitlines()[0]
     assert f" peak-bytes={','.join(map(str, found['peak_bytes']))}" in header

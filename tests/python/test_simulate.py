@@ -60,9 +60,15 @@ def test_a_step_of_gpipe_is_its_closed_form_and_its_transfers(files):
 
 
 def test_replicas_sum_their_gradients(files):
-    alone, both = (simulate("1f1b", *files, "--dp", dp, "--micro-batches", 2)["step_ns"] for dp in (1, 2))
+    first = ["--transfers-first"]
+    alone, both, fair = (
+        simulate("1f1b", *files, "--dp", dp, "--micro-batches", 2, *options)["step_ns"]
+        for dp, options in ((1, first), (2, first), (2, []))
+    )
     # A ring of two: 2 (2 - 1) / 2 x 3000 bytes. Stage 0 has its gradients last.
     assert both - alone == 3 * 10**9
+    # The last gradient that stage 1 sends, of half a second, shares its link with the sum of stage 1.
+    assert fair - both == 5 * 10**8
 
 
 def test_a_schedule_may_be_a_file(files, tmp_path):
@@ -107,7 +113,8 @@ def test_the_table_says_what_does_not_fit(files):
     table = command.run("simulate", "gpipe", *files, "--micro-batches", 8).stdout
     assert "gpipe, 2 stages x 1 replica, simulated\n  step           55 s\n" in table
     assert "communication  1 s that nothing hides: 1.8 % of the step\n" in table
-    assert "rank 0 needs 10.1 kB, more than the 4000 B of its d" in table
+    # It keeps 8 x 1000 bytes, holds 8 x 500 that it has sent, and gets 2 x 500 at a time; parameters have 50.
+    assert "rank 0 needs 13.6 kB, more than the 4000 B of its d" in table
 
 
 def test_the_example_of_the_readme_runs():

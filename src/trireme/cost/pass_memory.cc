@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "trireme/graph/op_rules.h"
+
 namespace trireme {
 namespace {
 
@@ -32,7 +34,9 @@ class Held {
 class StageWalk {
  public:
   StageWalk(const Graph& graph, const VirtualStage& stage, const SavedValues& saved)
-      : graph_(graph), stage_(stage), saved_(saved) {}
+      : graph_(graph), stage_(stage), saved_(saved) {
+    for (const BoundaryValue& value : stage.sends) sent_.insert(saved.memory_of(value.value));
+  }
 
   [[nodiscard]] int64_t forward_peak() const {
     // A value ends with its last reader; what is sent stays until the end of the pass.
@@ -69,11 +73,15 @@ class StageWalk {
     return peak;
   }
 
-  [[nodiscard]] int64_t backward_peak() const {
+  // `works`: of a pass that leaves the gradients of products with a parameter for later, with their
+  // factors and the gradients of their results; null: of a pass that does not.
+  [[nodiscard]] int64_t backward_peak(const std::vector<NodeWork>* works) const {
     Held kept(saved_);
     for (const BoundaryValue& received : stage_.receives) kept.add(received.value);
     for (const NodeId id : stage_.nodes) {
-      for (const ValueId value : saved_.of_node(id).values) kept.add(value);
+      for (const ValueId value : saved_.of_node(id).values) {
+        if (!is_sent(value)) kept.add(value);
+      }
       kept.add_hidden(saved_.of_node(id).hidden_bytes);
     }
     Held gradients(saved_);
@@ -95,12 +103,18 @@ class StageWalk {
         }
         begin_gradient(value);
       }
-      peak = std::max(peak, kept.bytes() + gradients.bytes() + summands);
+      const SavedByNode& saved = saved_.of_node(stage_.nodes[i]);
+      const int64_t scratch = flows_back(i) ? saved.hidden_gradient_bytes + copies(i) : 0;
+      peak = std::max(peak, kept.bytes() + gradients.bytes() + summands + scratch);
+      const bool is_deferred =
+          works != nullptr && (*works)[stage_.nodes[i].value].weight_gradient.has_value();
+      if (is_deferred) continue;
       for (const ValueId value : results(node(i))) {
         if (has_gradient.erase(value) > 0) gradients.remove(value);
       }
-      const SavedByNode& saved = saved_.of_node(stage_.nodes[i]);
-      for (const ValueId value : saved.values) kept.remove(value);
+      for (const ValueId value : saved.values) {
+        if (!is_sent(value)) kept.remove(value);
+      }
       kept.add_hidden(-saved.hidden_bytes);
     }
     return peak;
@@ -125,7 +139,8 @@ class StageWalk {
     int64_t sum = saved_.kept_bytes(stage_.nodes);
     for (const NodeId id : stage_.nodes) {
       for (const ValueId value : saved_.of_node(id).values) {
-        memory.insert(saved_.memory_of(value));
+        const ValueId whose = saved_.memory_of(value);
+        if (memory.insert(whose).second && sent_.contains(whose)) sum -= saved_.memory_bytes(whose);
       }
     }
     for (const BoundaryValue& received : stage_.receives) {
@@ -138,6 +153,19 @@ class StageWalk {
 
  private:
   [[nodiscard]] const Node& node(size_t i) const { return graph_.nodes[stage_.nodes[i].value]; }
+  [[nodiscard]] bool is_sent(ValueId value) const {
+    return sent_.contains(saved_.memory_of(value));
+  }
+  // The kernels of a convolution copy its operand and its result's gradient into an order of their
+  // own, and make the gradient of its weight beside the accumulator.
+  [[nodiscard]] int64_t copies(size_t i) const {
+    const OpRule* rule = find_op_rule(node(i).op);
+    if (rule == nullptr || rule->kind != OpKind::kConvolution) return 0;
+    int64_t sum = 0;
+    for (const ValueId value : results(node(i))) sum += saved_.bytes(value);
+    for (const ValueId value : operands(node(i))) sum += saved_.bytes(value);
+    return sum;
+  }
   [[nodiscard]] bool flows_back(size_t i) const {
     return std::ranges::any_of(results(node(i)),
                                [&](ValueId value) { return saved_.carries_gradient(value); });
@@ -146,6 +174,7 @@ class StageWalk {
   const Graph& graph_;
   const VirtualStage& stage_;
   const SavedValues& saved_;
+  std::set<ValueId> sent_;  // memory that messages hold
 };
 
 }  // namespace
@@ -154,10 +183,14 @@ PassMemory pass_memory(const Graph& graph, const VirtualStage& stage, const Save
                        const std::vector<NodeWork>& works) {
   const StageWalk walk(graph, stage, saved);
   const int64_t kept = walk.kept_bytes();
-  const int64_t peak = std::max(walk.forward_peak(), walk.backward_peak());
+  const int64_t forward = walk.forward_peak();
+  const int64_t backward = walk.backward_peak(nullptr);
   return {.kept_bytes = kept,
           .deferred_bytes = walk.deferred_bytes(works),
-          .transient_bytes = std::max<int64_t>(peak - kept, 0)};
+          .transient_bytes = std::max<int64_t>(std::max(forward, backward) - kept, 0),
+          .forward_peak_bytes = forward,
+          .backward_peak_bytes = backward,
+          .split_peak_bytes = walk.backward_peak(&works)};
 }
 
 }  // namespace trireme

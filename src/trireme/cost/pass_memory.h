@@ -14,9 +14,15 @@ namespace trireme {
 
 // Of one micro-batch.
 struct PassMemory {
-  int64_t kept_bytes = 0;       // from a forward to its backward, what was received included
+  // From a forward to its backward, what was received included; without what is sent, which is
+  // held anyway until the end of the step.
+  int64_t kept_bytes = 0;
   int64_t deferred_bytes = 0;   // from an input gradient to its weight gradient
   int64_t transient_bytes = 0;  // while a forward or a backward runs, beyond what is kept
+  // The most that a pass holds, with what it was handed and what is kept.
+  int64_t forward_peak_bytes = 0;
+  int64_t backward_peak_bytes = 0;
+  int64_t split_peak_bytes = 0;  // of an input gradient that leaves its weight gradient for later
   bool operator==(const PassMemory&) const = default;
 };
 

@@ -273,6 +273,7 @@ SavedByNode SavedValues::saved_by(const Graph& graph, const Node& node,
     for (ValueId id : made) save(id);
   }
   saved.hidden_bytes = hidden_bytes(graph, node, rule, symbols, bytes_);
+  if (rule.hidden == Hidden::kLikeFirst) saved.hidden_gradient_bytes = saved.hidden_bytes;
   return saved;
 }
 

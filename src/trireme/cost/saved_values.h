@@ -19,6 +19,7 @@ namespace trireme {
 struct SavedByNode {
   std::vector<ValueId> values;  // of the graph
   int64_t hidden_bytes = 0;  // tensors that only autograd knows, such as those of a cross entropy
+  int64_t hidden_gradient_bytes = 0;  // of their gradients, while the node's backward runs
 };
 
 // Which values of a graph share memory, as far as the forward pass alone decides it, and what its

@@ -24,10 +24,15 @@ struct ChunkCosts {
   SimTime recompute = 0;
   int64_t activation_bytes = 0;  // sent to the next virtual stage
   int64_t gradient_bytes = 0;    // sent to the one before
-  int64_t kept_bytes = 0;        // from F or R to B or I, what was received included
+  int64_t kept_bytes = 0;        // from F or R to B or I, received included, what is sent not
   int64_t kept_input_bytes = 0;  // from Fc to R, the same
   int64_t deferred_bytes = 0;    // from I to W
   int64_t transient_bytes = 0;   // while any of its passes runs, beyond all of these
+  // Where it is known better, the most that a pass holds, with all that it was handed and what its
+  // micro-batch has kept; 0: what follows from the bytes above.
+  int64_t forward_peak_bytes = 0;   // of F and R
+  int64_t backward_peak_bytes = 0;  // of B
+  int64_t split_peak_bytes = 0;     // of I
   bool operator==(const ChunkCosts&) const = default;
 };
 

@@ -172,6 +172,10 @@ class StageCosting {
     costs.kept_bytes = std::max<int64_t>(costs.kept_bytes, 0);
     costs.deferred_bytes = memory.deferred_bytes;
     costs.transient_bytes = memory.transient_bytes;
+    const int64_t correction = costs.kept_bytes - memory.kept_bytes;
+    costs.forward_peak_bytes = std::max(memory.forward_peak_bytes + correction, costs.kept_bytes);
+    costs.backward_peak_bytes = std::max(memory.backward_peak_bytes + correction, costs.kept_bytes);
+    costs.split_peak_bytes = std::max(memory.split_peak_bytes + correction, costs.kept_bytes);
     return costs;
   }
 

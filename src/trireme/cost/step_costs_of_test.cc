@@ -62,15 +62,22 @@ TEST(StepCostsOf, CountMemoryFromWhereItIsMadeToItsLastUse) {
   const Graph graph = parse_graph(kModel).value();
   const StepCosts costs = step_costs_of(graph, plan_of(graph), 3, nullptr, options()).value();
   const ChunkCosts& first = costs.stages[0].chunks[0];
-  EXPECT_EQ(first.kept_bytes, 96);      // %r
+  EXPECT_EQ(first.kept_bytes, 0);       // %r is saved, but the message that is sent holds it
   EXPECT_EQ(first.deferred_bytes, 96);  // the gradient of %h; %x lies in memory anyway
-  // The backward of relu has the gradients of %r and of %h beside %r.
+  // The backward of relu has the gradients of %r and of %h.
   EXPECT_EQ(first.transient_bytes, 2 * 96);
+  EXPECT_EQ(first.forward_peak_bytes, 2 * 96);  // %h and %r
+  EXPECT_EQ(first.backward_peak_bytes, 2 * 96);
+  EXPECT_EQ(first.split_peak_bytes, 2 * 96);
   const ChunkCosts& second = costs.stages[1].chunks[0];
   EXPECT_EQ(second.kept_bytes, 96 + 24);  // %r as received, and the logarithms of the loss
   EXPECT_EQ(second.deferred_bytes, 96 + 24);
   // The backward of linear has the gradients of %o and %r, and no logarithms any more.
-  EXPECT_EQ(second.transient_bytes, 96 + 24 + 96 - second.kept_bytes);
+  EXPECT_EQ(second.backward_peak_bytes, 96 + 24 + 96);
+  EXPECT_EQ(second.transient_bytes, second.backward_peak_bytes - second.kept_bytes);
+  // The loss has its logarithms, their gradient and that of %o beside %r; a linear that leaves its
+  // weight for later keeps %r and the gradient of %o. Here both come to as much.
+  EXPECT_EQ(second.split_peak_bytes, 96 + 24 + 96);
 }
 
 TEST(StepCostsOf, CountParametersGradientsAndWhatTheOptimizerKeeps) {

@@ -20,7 +20,10 @@ TEST(StepCosts, ItsTextReadsBack) {
                      .kept_bytes = next++,
                      .kept_input_bytes = next++,
                      .deferred_bytes = next++,
-                     .transient_bytes = next++}};
+                     .transient_bytes = next++,
+                     .forward_peak_bytes = next++,
+                     .backward_peak_bytes = next++,
+                     .split_peak_bytes = next++}};
     stage.update = next++;
     stage.bucket_bytes = {next++, next++};
     stage.static_bytes = next++;

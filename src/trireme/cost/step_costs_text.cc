@@ -33,6 +33,9 @@ constexpr std::array kChunkKeys = {
     ChunkKey{"kept_input_bytes", &ChunkCosts::kept_input_bytes},
     ChunkKey{"deferred_bytes", &ChunkCosts::deferred_bytes},
     ChunkKey{"transient_bytes", &ChunkCosts::transient_bytes},
+    ChunkKey{"forward_peak_bytes", &ChunkCosts::forward_peak_bytes},
+    ChunkKey{"backward_peak_bytes", &ChunkCosts::backward_peak_bytes},
+    ChunkKey{"split_peak_bytes", &ChunkCosts::split_peak_bytes},
 };
 
 void check_number(int64_t number, const YAML::Mark& mark, const char* key) {

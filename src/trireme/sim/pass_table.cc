@@ -83,6 +83,23 @@ void PassTable::add(const Schedule& schedule, const StepCosts& costs, int32_t st
   set(kInputGradient, chunk_costs.input_gradient, sent_gradient + deferred,
       sent_gradient + deferred - kept - gradient);
   set(kWeightGradient, chunk_costs.weight_gradient, 0, -deferred);
+  // What is known of the passes themselves; of the peak, `before_bytes` are there before.
+  const auto set_peak = [&](ActionKind kind, int64_t peak, int64_t before_bytes) {
+    PassCost& cost = passes[static_cast<size_t>(kind)];
+    cost.held_bytes = std::max(peak - before_bytes, cost.left_bytes);
+  };
+  if (chunk_costs.forward_peak_bytes > 0) {
+    set_peak(kForward, chunk_costs.forward_peak_bytes, received);
+    set_peak(kForwardKeepingInput, chunk_costs.forward_peak_bytes, received);
+    set_peak(kRecompute, chunk_costs.forward_peak_bytes, input);
+  }
+  if (chunk_costs.backward_peak_bytes > 0) {
+    set_peak(kBackward, chunk_costs.backward_peak_bytes, kept + gradient);
+  }
+  if (chunk_costs.split_peak_bytes > 0) {
+    set_peak(kInputGradient, chunk_costs.split_peak_bytes, kept + gradient);
+    set_peak(kWeightGradient, 0, 0);
+  }
   passes[static_cast<size_t>(kUpdate)].duration = costs.stages[stage].update;
 }
 

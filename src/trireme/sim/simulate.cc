@@ -144,7 +144,7 @@ class Simulator {
       if (transfers_[rank.sends.front()].done == kNever) {
         return wait(r, Waiting::kSend, rank.sends.front(), now);
       }
-      rank.sends.pop_front();
+      collect_oldest_send(rank);
     }
     rank.end = now;
   }
@@ -238,7 +238,7 @@ class Simulator {
       wait(r, Waiting::kSend, rank.sends.front(), now);
       return false;
     }
-    rank.sends.pop_front();
+    collect_oldest_send(rank);
     return true;
   }
 
@@ -275,6 +275,12 @@ class Simulator {
     }
   }
 
+  // The executor holds what it sends until it looks whether it has gone.
+  void collect_oldest_send(Rank& rank) {
+    rank.memory -= transfers_[rank.sends.front()].bytes;
+    rank.sends.pop_front();
+  }
+
   void begin_if_ready(int32_t id, SimTime now) {
     Transfer& transfer = transfers_[id];
     const bool may_begin =
@@ -309,7 +315,6 @@ class Simulator {
       record(transfer.receiver, EventClass::kTransfer, transfer.receive, transfer.receive_posted,
              now, transfer.sender, transfer.bytes);
     }
-    ranks_[transfer.sender].memory -= transfer.bytes;
     Channel& channel = channel_of(transfer);
     channel.is_busy = false;
     if (!channel.arriving.empty()) {
@@ -325,7 +330,7 @@ class Simulator {
              receives ? transfer.sender : transfer.receiver);
       rank.waiting = Waiting::kNot;
       rank.waits_for = -1;
-      if (!receives) rank.sends.pop_front();
+      if (!receives) collect_oldest_send(rank);
       push(now, Event::Kind::kRank, r);
     }
   }

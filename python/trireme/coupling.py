@@ -222,9 +222,9 @@ def coupling(program: ExportedProgram, call: Call) -> str | None:
     half = size // 2
     first, second, rest = (0, half), (half, 2 * half), (half, size)
     # Some models cannot take a half of one sample; then each half stands twice in a batch.
-    attempts = [([first, rest], [first], [rest])]
+    attempts = [([(0, size)], [first], [rest])]
     if not any(v.offsets for v in call.layouts.values()):
-        attempts.append(([first, second], [first, first], [second, second]))
+        attempts.append(([(0, 2 * half)], [first, first], [second, second]))
     # Some operators take half precision only.
     for widens, ranges in itertools.product((True, False), attempts):
         step = _Step(program, call, widens)

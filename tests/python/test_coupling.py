@@ -201,6 +201,41 @@ def test_items_that_differ_from_the_divisor_are_warned_of(tmp_path):
     assert len(warnings_of(tmp_path / "a.pt2", miscounted, None, 4)) == 1
 
 
+class Columns(Classifier):
+    """Its samples lie in dim 1."""
+
+    def forward(self, x, weights):
+        each_place = self.layers(x).square().sum(-1)
+        return (each_place * weights).sum() / weights.sum()
+
+
+def test_samples_of_another_dim_are_changed(tmp_path):
+    batch = torch.randn(2, 4, 6), torch.ones(2, 4, dtype=torch.bool)
+    dims = {1: "batch", 0: None}
+    with pytest.warns(UserWarning, match="not a mean over samples with other values of weights: "):
+        trireme.export(Columns(), batch, tmp_path / "a.pt2", dynamic={"x": dims, "weights": dims})
+
+
+class Bags(nn.Module):
+    def __init__(self, miscounts):
+        super().__init__()
+        self.bag, self.miscounts = nn.EmbeddingBag(5, 4, mode="sum"), miscounts
+
+    def forward(self, values, weights, offsets, target):
+        each_sample = (self.bag(values, offsets, per_sample_weights=weights).sum(1) - target).square()
+        return each_sample.mean(), weights.sum() if self.miscounts else target.shape[0]
+
+
+@pytest.mark.parametrize("miscounts", [False, True])
+def test_samples_of_jagged_inputs_are_parted_and_changed(tmp_path, miscounts):
+    batch = torch.tensor([1, 2, 3, 4, 1, 2]), torch.ones(6), torch.tensor([0, 2, 4]), torch.ones(3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trireme.export(Bags(miscounts), batch, tmp_path / "a.pt2", jagged={"values": "offsets", "weights": "offsets"})
+    shown = "not a mean over samples with other values of weights, target: "
+    assert [shown in str(w.message) for w in caught] == [True] * miscounts
+
+
 READ = []  # indices
 
 

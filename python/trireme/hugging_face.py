@@ -40,8 +40,18 @@ def _dbrx_experts(experts: Any, hidden_states: Any, top_k_index: Any, top_k_weig
     return sum(made).view(hidden_states.shape)
 
 
+def _longcat_experts(experts: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+    def computed(i: int) -> Any:
+        gate, up = (hidden_states @ experts.gate_up_proj[i].mT).chunk(2, dim=-1)
+        return (experts.act_fn(gate) * up) @ experts.down_proj[i].mT
+
+    made = (computed(i) if i < experts.num_routed_experts else hidden_states for i in range(experts.total_experts))
+    return sum(each * _share(i, top_k_index, top_k_weights) for i, each in enumerate(made))
+
+
 _EXPERTS = {
     "dbrx": ("DbrxExperts", _dbrx_experts),
+    "longcat_flash": ("LongcatFlashExperts", _longcat_experts),
     "nllb_moe": ("NllbMoeExperts", _nllb_experts),
     "switch_transformers": ("SwitchTransformersExperts", _switch_experts),
 }

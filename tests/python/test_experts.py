@@ -39,7 +39,17 @@ def _dbrx():
     return DbrxExperts(config), chosen, weights
 
 
-@pytest.mark.parametrize("build", [_switch, _nllb_moe, _dbrx])
+def _longcat_flash():
+    """Its last expert gives each token as it is."""
+    from transformers import LongcatFlashConfig
+    from transformers.models.longcat_flash.modeling_longcat_flash import LongcatFlashExperts
+
+    config = LongcatFlashConfig(hidden_size=WIDTH, n_routed_experts=3, zero_expert_num=1, expert_ffn_hidden_size=5)
+    weights, chosen = torch.rand(TOKENS, EXPERTS).topk(2)
+    return LongcatFlashExperts(config), chosen, weights
+
+
+@pytest.mark.parametrize("build", [_switch, _nllb_moe, _dbrx, _longcat_flash])
 def test_experts_give_what_their_own_loop_gives(build):
     torch.manual_seed(5)
     experts, chosen, weights = build()

@@ -1,17 +1,15 @@
-"""Ranks on two hosts: network namespaces with a host name of their own, joined by two virtual cables."""
+"""Ranks on two hosts of scripts/shaped, joined by two virtual cables."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import command
 import pytest
+from hosts import Hosts, hosts_up
 from processes import WORKER, Run, rank_name, train_arguments, wait_until
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
@@ -21,54 +19,26 @@ MASTER = "10.77.0.1"
 PORT = 29500  # each pair of hosts has all ports for itself
 
 
-def ip(*arguments):
-    return subprocess.run(["ip", *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
+class TwoHosts:
+    """a and b: 10.77.0.1 and 10.77.0.2 by eth0, and by a second cable 10.78.0.1 and 10.78.0.2 by eth1."""
 
-
-class Hosts:
-    """Two hosts, a and b: 10.77.0.1 and 10.77.0.2 by eth0, 10.78.0.1 and 10.78.0.2 by eth1."""
-
-    def __init__(self):
-        self.names = {host: f"trireme-{os.getpid()}-{host}" for host in "ab"}
-
-    def set_up(self):
-        """What the kernel refuses; empty when nothing."""
-        for host, name in self.names.items():
-            made = ip("netns", "add", name)
-            if made.returncode != 0:
-                return made.stderr.strip()
-            ip("-n", name, "link", "set", "lo", "up")
-            if host == "b":
-                for cable in ("eth0", "eth1"):
-                    ends = ("peer", "name", cable, "netns", self.names["a"])
-                    linked = ip("-n", name, "link", "add", cable, "type", "veth", *ends)
-                    if linked.returncode != 0:
-                        return linked.stderr.strip()
-        for number, name in enumerate(self.names.values(), start=1):
-            for cable, net in (("eth0", 77), ("eth1", 78)):
-                ip("-n", name, "address", "add", f"10.{net}.0.{number}/24", "dev", cable)
-                ip("-n", name, "link", "set", cable, "up")
-        return ""
-
-    def tear_down(self):
-        for name in self.names.values():
-            ip("netns", "delete", name)
+    def __init__(self, hosts: Hosts):
+        self.hosts = hosts
+        self.ip("b", "link", "add", "eth1", "type", "veth", "peer", "name", "eth1", "netns", hosts.spaces["a"])
+        for number, host in enumerate("ab", start=1):
+            self.ip(host, "address", "add", f"10.78.0.{number}/24", "dev", "eth1")
+            self.ip(host, "link", "set", "eth1", "up")
 
     def ip(self, host, *arguments):
-        return ip("-n", self.names[host], *arguments)
+        return self.hosts.ip(host, *arguments)
 
     def sent_bytes(self, host, cable):
-        (link,) = json.loads(self.ip(host, "-j", "-s", "link", "show", "dev", cable).stdout)
+        (link,) = json.loads(self.ip(host, "-j", "-s", "link", "show", "dev", cable))
         return link["stats64"]["tx"]["bytes"]
 
     def start(self, folder, host, command, environment=None):
         (folder / host).mkdir()
-        names = folder / host / "hosts"
-        names.write_text("127.0.0.1 localhost\n10.77.0.1 a\n10.77.0.2 b\n")
-        # `ip netns exec` gives each its own view of what is mounted.
-        become = f'echo {host} >/proc/sys/kernel/hostname; mount --bind "$0" /etc/hosts; exec "$@"'
-        inside = ("ip", "netns", "exec", self.names[host], "unshare", "--uts", "sh", "-c", become, names)
-        return Run([*inside, *command], folder / host, environment)
+        return Run(self.hosts.inside(host, *command), folder / host, environment)
 
     def rank(self, folder, host, rank, *arguments):
         """A rank of two on the host; rank 0 is on a."""
@@ -89,15 +59,8 @@ class Hosts:
 
 @pytest.fixture
 def hosts():
-    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("unshare"):
-        pytest.skip("network namespaces need root, ip and unshare")
-    made = Hosts()
-    try:
-        if refused := made.set_up():
-            pytest.skip(f"the kernel refuses network namespaces: {refused}")
-        yield made
-    finally:
-        made.tear_down()
+    with hosts_up("--hosts", "a,b") as made:
+        yield TwoHosts(made)
 
 
 def metrics_and_weights(folder):

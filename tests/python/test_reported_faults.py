@@ -14,6 +14,7 @@ import command
 import pytest
 import torch
 import torch.nn.functional as F
+from hosts import hosts_up
 from own_model import ADAMW, compare, integers, is_bitwise_equal, normal
 from torch import nn
 
@@ -84,20 +85,12 @@ def test_more_stages_than_a_model_has_blocks_are_refused_at_once(own_model, pp):
 
 @pytest.fixture
 def narrow_network():
-    """A network namespace whose sockets buffer 4 kB."""
-    name = f"narrow{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-    if made.returncode != 0:
-        pytest.skip(f"no network namespace can be made here: {made.stderr.strip()}")
-    inside = ["ip", "netns", "exec", name]
-    try:
-        subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
+    """A host whose sockets buffer 4 kB."""
+    with hosts_up("--hosts", 1) as hosts:
         for key in ("tcp_rmem", "tcp_wmem"):
             write = f"echo 4096 4096 4096 >/proc/sys/net/ipv4/{key}"
-            subprocess.run([*inside, "sh", "-c", write], check=True)
-        yield inside
-    finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
+            subprocess.run(hosts.inside("h0", "sh", "-c", write), check=True)
+        yield hosts.inside("h0")
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])

@@ -50,7 +50,7 @@ def test_the_sum_is_that_of_checks_and_tests(steps, expected):
     assert counted(*steps) == expected
 
 
-@pytest.mark.parametrize("script", ["scripts/setup", "scripts/test", "scripts/demo", "tools/check"])
+@pytest.mark.parametrize("script", ["scripts/setup", "scripts/test", "scripts/demo", "scripts/shaped", "tools/check"])
 def test_help_is_the_head_of_the_script(script):
     result = bash(f"{script} --help")
     assert result.returncode == 0

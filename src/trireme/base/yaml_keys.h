@@ -31,10 +31,11 @@ struct WrongYaml {
 };
 
 // A string, or nothing where the node is absent. No name has control characters, and the emitter
-// would write them as they are.
+// would write them as they are; yaml-cpp makes no UTF-8 of the escapes "\N" and "\_".
 [[nodiscard]] inline std::string text_of(const YAML::Node& node) {
   if (!node.IsDefined()) return "";
   const auto text = node.as<std::string>();
+  if (!is_utf8(text)) throw WrongYaml{node.Mark(), "a string is not UTF-8 text"};
   for (const char c : text) {
     const auto code = static_cast<unsigned char>(c);
     if (code >= 0x20 && code != 0x7F) continue;

@@ -63,6 +63,8 @@ TEST(Profile, RefusesWhatItCannotUseByLineOrBlock) {
             "block \"linear\" is there twice");
   EXPECT_EQ(refusal(replaced(kText, "first_node: relu", "first_node: \"\\0relu\"")),
             R"(line 12: "\x00relu" has a control character)");
+  EXPECT_EQ(refusal(replaced(kText, "first_node: relu", "first_node: \"\\Nrelu\"")),
+            "line 12: a string is not UTF-8 text");
 }
 
 TEST(Profile, InterpolatesBetweenSizesAndGoesOnBeyondThem) {

@@ -26,6 +26,8 @@ struct PlanChoice {
   std::string plan_path;  // --plan: instead of all of the above
 };
 
+enum class TransportKind : uint8_t { kGloo, kDirect };
+
 enum class LearningRateKind : uint8_t { kConstant, kLinear, kCosine };
 
 struct RunRequest {
@@ -37,6 +39,7 @@ struct RunRequest {
   std::optional<int64_t> epochs;
   PlanChoice plan;
   std::optional<int32_t> workers;  // default pp x dp; 1: all ranks are threads of one process
+  std::optional<TransportKind> transport;  // between processes; default Gloo
   int32_t threads = 1;
   OptimizerOptions optimizer;
   double lr = 1e-3;

@@ -150,6 +150,10 @@ Result<RunSetup> open_model(const RunRequest& request) {
 
 Status check_workers(const RunRequest& request, int32_t num_ranks) {
   const int32_t workers = request.workers.value_or(num_ranks);
+  if (workers == 1 && num_ranks > 1 && request.transport.has_value()) {
+    return Error{
+        "--transport is for ranks as processes, with --workers 1 they are threads: leave one out"};
+  }
   if (workers == num_ranks || workers == 1) return Status();
   return Error{fmt::format("--workers {} is neither 1 nor pp x dp = {}", workers, num_ranks)};
 }

@@ -1,5 +1,5 @@
 // Transport: how bytes travel between ranks. Implementations: LoopbackTransport (ranks are threads
-// of one process) and GlooTransport in torch/ (ranks are processes).
+// of one process), DirectTransport in transport/ and GlooTransport in torch/ (ranks are processes).
 //
 // Nothing blocks but wait(). A buffer handed to post_* belongs to the transport until wait() of its
 // ticket has returned; each ticket is waited for exactly once. Messages of one (sender, receiver,
@@ -22,6 +22,9 @@ namespace trireme {
 
 using Ticket = StrongId<struct TicketTag>;
 using CommunicatorId = StrongId<struct CommunicatorTag>;
+
+// What goes first where a transport can tell them apart.
+enum class Urgency : uint8_t { kUrgent, kBulk };
 
 class Transport {
  public:

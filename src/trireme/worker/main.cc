@@ -34,6 +34,7 @@
 #include "trireme/exec/run_failure.h"
 #include "trireme/torch/counting_allocator.h"
 #include "trireme/torch/gloo_transport.h"
+#include "trireme/transport/direct_transport.h"
 #include "trireme/worker/agreement.h"
 #include "trireme/worker/allocator.h"
 #include "trireme/worker/last_words.h"
@@ -127,11 +128,27 @@ class RunVoice {
 
 void warn(const std::string& line) { fmt::print(stderr, "{}\n", line); }
 
+Result<std::unique_ptr<Transport>> make_transport(const RunSetup& setup,
+                                                  const RankEnvironment& environment,
+                                                  const std::string& host, ControlClient& client) {
+  const RunRequest& request = setup.request;
+  if (request.transport.value_or(TransportKind::kGloo) == TransportKind::kGloo) {
+    return make_gloo_transport(
+        {.rank = environment.rank, .num_ranks = environment.num_processes, .host = host}, client);
+  }
+  return make_direct_transport(
+      {.rank = environment.rank,
+       .num_ranks = environment.num_processes,
+       .host = host,
+       .describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
+       .connect_timeout = std::chrono::seconds(request.rendezvous_timeout_s)},
+      client);
+}
+
 // Other ranks reach this one by `host`.
 RankOutcome run_process_rank(const RunSetup& setup, const RankEnvironment& environment,
                              const std::string& host, ControlClient& client, Watch& watch) {
-  Result<std::unique_ptr<Transport>> transport = make_gloo_transport(
-      {.rank = environment.rank, .num_ranks = environment.num_processes, .host = host}, client);
+  Result<std::unique_ptr<Transport>> transport = make_transport(setup, environment, host, client);
   if (!transport.ok()) return {.status = transport.error(), .is_own = false};
   RankOutcome outcome =
       run_rank(setup, {.rank = environment.rank,

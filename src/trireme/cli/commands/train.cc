@@ -1,5 +1,6 @@
 // `trireme train` and `trireme eval`: the run itself is cli/launch.h's, or the worker's.
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -89,6 +90,16 @@ void add_run_options(CLI::App& app, RunRequest& run) {
                  "seconds after which a rank that is not heard is lost")
       ->capture_default_str()
       ->transform(whole_number(2, kMaxSeconds))
+      ->group("Hosts");
+  static const std::map<std::string, TransportKind> transports = {
+      {"gloo", TransportKind::kGloo}, {"direct", TransportKind::kDirect}};
+  app.add_option_function<std::string>(
+         "--transport", [&run](const std::string& name) { run.transport = transports.at(name); },
+         "what carries the bytes between ranks: gloo, or direct, Trireme's own TCP wire, whose "
+         "sums "
+         "depend on no timing")
+      ->check(CLI::IsMember({"gloo", "direct"}))
+      ->default_str("gloo")
       ->group("Hosts");
   app.add_option("--interface", run.interface,
                  "network interface for what ranks send each other: eth1 [the one to rank 0]")

@@ -1,0 +1,18 @@
+// Ranks of the direct transport as threads of one process, with a hub of their own; for tests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "trireme/exec/transport.h"
+#include "trireme/transport/direct_transport.h"
+
+namespace trireme {
+
+// `change` may change a rank's options.
+[[nodiscard]] std::vector<std::unique_ptr<Transport>> make_direct_ranks(
+    int32_t num_ranks, const std::function<void(DirectOptions&)>& change = {});
+
+}  // namespace trireme

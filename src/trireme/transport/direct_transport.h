@@ -1,0 +1,43 @@
+// DirectTransport: our own wire between ranks that are processes, on one host or several.
+//
+//   rank's thread   post_*, wait            tickets
+//   loop's thread   DirectLoop              one epoll
+//   a peer          Link                    grants: who meets whom
+//   a connection    FrameStream             one for each urgency
+//   the bytes       wire.h                  what a frame looks like
+//   an all-reduce   Reduction               pieces to owners, who add in the order of ranks
+//
+// Transfers are urgent and all-reduces are bulk: an urgent message waits for at most one frame of
+// bulk. The kernel's queues are kept short (TCP_NOTSENT_LOWAT) for the same reason.
+//
+// What differs from Gloo: sums depend on no timing and no chunk size, a size that does not fit
+// fails the wait in all cases, and every error names the peer and its address.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "trireme/base/result.h"
+#include "trireme/exec/control_client.h"
+#include "trireme/exec/run_failure.h"
+#include "trireme/exec/transport.h"
+
+namespace trireme {
+
+struct DirectOptions {
+  int32_t rank = 0;
+  int32_t num_ranks = 1;
+  std::string host = "127.0.0.1";  // the name or address that other ranks reach this one by
+  DescribeRank describe_rank = describe_bare_rank;                      // for messages
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(2);  // for all ranks to come
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);         // of a wait
+};
+
+// The ranks find each other through the supervisor's store, seen through `client`, which is used
+// here only.
+[[nodiscard]] Result<std::unique_ptr<Transport>> make_direct_transport(const DirectOptions& options,
+                                                                       ControlClient& client);
+
+}  // namespace trireme

@@ -1,0 +1,260 @@
+#include "trireme/transport/direct_transport.h"
+
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include <sys/socket.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trireme/exec/control_client.h"
+#include "trireme/exec/control_hub.h"
+#include "trireme/exec/loopback_transport.h"
+#include "trireme/exec/stream_socket.h"
+#include "trireme/exec/transport_acceptance.h"
+#include "trireme/transport/direct_ranks.h"
+#include "trireme/transport/reduction.h"
+#include "trireme/transport/wire.h"
+
+namespace trireme {
+namespace {
+
+using Ranks = std::vector<std::unique_ptr<Transport>>;
+
+INSTANTIATE_TEST_SUITE_P(Direct, TransportAcceptance,
+                         testing::Values(TransportCase{
+                             .name = "tcp",
+                             .make = [](int32_t n) { return make_direct_ranks(n); }}),
+                         [](const auto& row) { return row.param.name; });
+
+template <typename T>
+std::string message_of(const Result<T>& result) {
+  return result.ok() ? "" : result.error().message;
+}
+
+Ranks make_loopback_ranks(int32_t num_ranks) {
+  const auto network = make_loopback_network(num_ranks);
+  Ranks ranks;
+  for (int32_t rank = 0; rank < num_ranks; ++rank) {
+    ranks.push_back(make_loopback_transport(network, rank));
+  }
+  return ranks;
+}
+
+// What each rank has after an all-reduce of numbers whose sum depends on the order.
+template <typename Number>
+std::vector<std::vector<Number>> sums(const Ranks& ranks, size_t count, DType dtype) {
+  const auto num_ranks = static_cast<int32_t>(ranks.size());
+  std::vector<int32_t> members(ranks.size());
+  std::iota(members.begin(), members.end(), 0);
+  std::vector<std::vector<Number>> all(ranks.size());
+  const std::vector<Status> outcomes = run_ranks(num_ranks, [&](int32_t rank) -> Status {
+    Transport& transport = *ranks[static_cast<size_t>(rank)];
+    std::mt19937 random(static_cast<uint32_t>(rank));
+    std::vector<Number>& own = all[static_cast<size_t>(rank)];
+    for (size_t i = 0; i < count; ++i) {
+      own.push_back(std::ldexp(static_cast<Number>(random()), static_cast<int>(random() % 64)));
+    }
+    TRIREME_TRY(const CommunicatorId world,
+                transport.join("world." + std::to_string(count), members));
+    TRIREME_TRY(const Ticket ticket, transport.post_all_reduce(world, dtype, bytes_of(own)));
+    return transport.wait(ticket);
+  });
+  for (const Status& outcome : outcomes) EXPECT_EQ(message_of(outcome), "");
+  return all;
+}
+
+TEST(DirectTransport, SumsToTheBitAsTheLoopbackDoes) {
+  for (const int32_t num_ranks : {1, 2, 3}) {
+    const Ranks direct = make_direct_ranks(num_ranks);
+    const Ranks loopback = make_loopback_ranks(num_ranks);
+    const size_t segment = kMaxSegmentBytes / sizeof(float);
+    const size_t piece = segment * static_cast<size_t>(num_ranks);
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, kMaxExchangedBytes / 4,
+                               kMaxExchangedBytes / 4 + 1, piece, piece + 1, 5 * piece - 1}) {
+      EXPECT_EQ(sums<float>(direct, count, DType::kFloat32),
+                sums<float>(loopback, count, DType::kFloat32))
+          << num_ranks << " ranks, " << count << " numbers";
+    }
+    EXPECT_EQ(sums<double>(direct, 100001, DType::kFloat64),
+              sums<double>(loopback, 100001, DType::kFloat64));
+  }
+}
+
+TEST(DirectTransport, TellsBothSizesOfATransferThatDoesNotFit) {
+  const Ranks ranks = make_direct_ranks(2);
+  std::vector<int32_t> four(4);
+  std::vector<int32_t> two(2);
+  const Ticket send = ranks[0]->post_send(1, 7, bytes_of(four)).value();
+  const Ticket receive = ranks[1]->post_receive(0, 7, bytes_of(two)).value();
+  const std::string message = "rank 0 sends 16 bytes with tag 7 where rank 1 expects 8";
+  EXPECT_EQ(message_of(ranks[0]->wait(send)), message);
+  EXPECT_EQ(message_of(ranks[1]->wait(receive)), message);
+}
+
+TEST(DirectTransport, TellsBothSizesOfAnAllReduceThatDoesNotFit) {
+  const Ranks ranks = make_direct_ranks(2);
+  std::vector<float> four(4);
+  std::vector<double> two(2);
+  const CommunicatorId here = ranks[0]->join("world", {0, 1}).value();
+  const CommunicatorId there = ranks[1]->join("world", {0, 1}).value();
+  const Ticket first = ranks[0]->post_all_reduce(here, DType::kFloat32, bytes_of(four)).value();
+  const Ticket second = ranks[1]->post_all_reduce(there, DType::kFloat64, bytes_of(two)).value();
+  EXPECT_EQ(
+      message_of(ranks[0]->wait(first)),
+      "communicator world: rank 1 reduces 16 bytes of f64 where rank 0 reduces 16 bytes of f32");
+  EXPECT_EQ(
+      message_of(ranks[1]->wait(second)),
+      "communicator world: rank 0 reduces 16 bytes of f32 where rank 1 reduces 16 bytes of f64");
+}
+
+TEST(DirectTransport, NamesTheRankThatLeftAndItsAddress) {
+  Ranks ranks = make_direct_ranks(3, [](DirectOptions& options) {
+    options.describe_rank = [](int32_t rank) { return "rank " + std::to_string(rank) + " (x)"; };
+  });
+  std::vector<float> buffer(1);
+  std::vector<float> other(1);
+  const CommunicatorId world = ranks[0]->join("world", {0, 1, 2}).value();
+  const Ticket reduce = ranks[0]->post_all_reduce(world, DType::kFloat32, bytes_of(buffer)).value();
+  ranks[2].reset();
+  const std::string message = "rank 2 (x) at 127.0.0.1 has closed its connection";
+  EXPECT_EQ(message_of(ranks[0]->wait(reduce)), message);
+  const Ticket late = ranks[0]->post_receive(1, 0, bytes_of(other)).value();
+  EXPECT_EQ(message_of(ranks[0]->wait(late)), message);
+  // Nobody waited for rank 2 here.
+  const Ticket own = ranks[1]->post_receive(2, 0, bytes_of(other)).value();
+  EXPECT_EQ(message_of(ranks[1]->wait(own)), message);
+}
+
+TEST(DirectTransport, ARankThatLeavesAfterItsPartDisturbsNobody) {
+  Ranks ranks = make_direct_ranks(3);
+  std::vector<int32_t> sent(1 << 20, 7);
+  std::vector<int32_t> received(1 << 20);
+  const Ticket receive = ranks[0]->post_receive(2, 0, bytes_of(received)).value();
+  const Ticket send = ranks[2]->post_send(0, 0, bytes_of(sent)).value();
+  EXPECT_EQ(message_of(ranks[2]->wait(send)), "");
+  ranks[2].reset();
+  EXPECT_EQ(message_of(ranks[0]->wait(receive)), "");
+  EXPECT_EQ(received, sent);
+  const Ticket next = ranks[0]->post_receive(1, 0, bytes_of(received)).value();
+  const Ticket last = ranks[1]->post_send(0, 0, bytes_of(sent)).value();
+  EXPECT_EQ(message_of(ranks[1]->wait(last)), "");
+  EXPECT_EQ(message_of(ranks[0]->wait(next)), "");
+}
+
+TEST(DirectTransport, AWaitThatTakesTooLongNamesThePeerAndWhatItOwes) {
+  const auto impatient = [](DirectOptions& options) {
+    options.timeout = std::chrono::milliseconds(50);
+  };
+  std::vector<float> buffer(4);
+  Ranks ranks = make_direct_ranks(3, impatient);
+  const Ticket receive = ranks[0]->post_receive(1, 3, bytes_of(buffer)).value();
+  EXPECT_EQ(message_of(ranks[0]->wait(receive)),
+            "rank 1 at 127.0.0.1 has not sent 16 bytes with tag 3 for 0.05 s");
+  const Ticket send = ranks[1]->post_send(2, 3, bytes_of(buffer)).value();
+  EXPECT_EQ(message_of(ranks[1]->wait(send)),
+            "rank 2 at 127.0.0.1 has not taken 16 bytes with tag 3 for 0.05 s");
+  ranks = make_direct_ranks(3, impatient);
+  std::vector<float> other(4);
+  std::vector<Ticket> tickets;
+  for (const size_t rank : {0, 1}) {
+    const CommunicatorId world = ranks[rank]->join("world", {0, 1, 2}).value();
+    std::vector<float>& own = rank == 0 ? buffer : other;
+    tickets.push_back(ranks[rank]->post_all_reduce(world, DType::kFloat32, bytes_of(own)).value());
+  }
+  EXPECT_EQ(message_of(ranks[0]->wait(tickets[0])),
+            "communicator world: rank 2 at 127.0.0.1 took no part in an all-reduce for 0.05 s");
+}
+
+TEST(DirectTransport, RefusesWhatCannotBePosted) {
+  const Ranks ranks = make_direct_ranks(2);
+  std::vector<int32_t> numbers(1);
+  const CommunicatorId world = ranks[0]->join("world", {0, 1}).value();
+  EXPECT_EQ(message_of(ranks[0]->post_all_reduce(world, DType::kInt32, bytes_of(numbers))),
+            "an all-reduce of i32: it must be f32 or f64");
+  EXPECT_EQ(message_of(ranks[0]->post_all_reduce(world, DType::kFloat64, bytes_of(numbers))),
+            "an all-reduce of 4 bytes, which is no whole number of f64");
+  EXPECT_EQ(message_of(ranks[0]->post_send(2, 0, bytes_of(numbers))),
+            "rank 0 has no transfer with peer 2 and tag 0: peers are 0 to 1 but itself, tags are "
+            "not negative");
+  EXPECT_EQ(message_of(ranks[0]->join("world", {0, 1})), "rank 0 joins communicator world twice");
+  EXPECT_EQ(message_of(ranks[0]->join("b", {1})),
+            "communicator b of rank 0: members 1 must be ascending, hold the rank and lie in 0 to "
+            "1");
+}
+
+// A run of two ranks, of which the test is the second until it lets it in.
+class Strangers : public testing::Test {
+ protected:
+  void SetUp() override {
+    hub_ = ControlHub::start({.watch = {.num_ranks = 2}, .token = "secret"}, [](const HubEvent&) {
+           }).value();
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      clients_[static_cast<size_t>(rank)] =
+          ControlClient::connect({.address = hub_->address(), .token = "secret", .rank = rank})
+              .value();
+    }
+  }
+  Result<std::unique_ptr<Transport>> make(int32_t rank, std::chrono::milliseconds timeout) {
+    return make_direct_transport({.rank = rank, .num_ranks = 2, .connect_timeout = timeout},
+                                 *clients_[static_cast<size_t>(rank)]);
+  }
+  SocketAddress place_of_rank_0() {
+    const StoreBytes text = clients_[1]->get("direct/0", std::chrono::seconds(10)).value();
+    return parse_socket_address(std::string(text.begin(), text.end())).value();
+  }
+
+  std::unique_ptr<ControlHub> hub_;
+  std::array<std::unique_ptr<ControlClient>, 2> clients_;
+};
+
+TEST_F(Strangers, AtThePortChangeNothing) {
+  std::array<std::unique_ptr<Transport>, 2> ranks;
+  const std::vector<Status> outcomes = run_ranks(2, [&](int32_t rank) -> Status {
+    std::vector<FileDescriptor> strangers;
+    if (rank == 1) {
+      const HelloBytes hello = encode_hello({.token = std::string(kTokenSize, '0'),
+                                             .from = 1,
+                                             .to = 0,
+                                             .num_ranks = 2,
+                                             .urgency = Urgency::kUrgent});
+      std::vector<std::byte> garbage(1 << 16, std::byte{0x47});
+      for (const std::span<const std::byte> words :
+           {std::span<const std::byte>(garbage), std::span<const std::byte>(hello),
+            std::span<const std::byte>(hello).first(20), std::span<const std::byte>()}) {
+        for (int32_t i = 0; i < 40; ++i) {
+          TRIREME_TRY(FileDescriptor stranger,
+                      connect_until(place_of_rank_0(),
+                                    std::chrono::steady_clock::now() + std::chrono::seconds(10)));
+          static_cast<void>(::send(stranger.get(), words.data(), words.size(), MSG_NOSIGNAL));
+          strangers.push_back(std::move(stranger));
+        }
+      }
+    }
+    TRIREME_TRY(ranks[static_cast<size_t>(rank)], make(rank, std::chrono::seconds(20)));
+    return Status();
+  });
+  for (const Status& outcome : outcomes) EXPECT_EQ(message_of(outcome), "");
+  std::vector<int32_t> sent = {1, 2};
+  std::vector<int32_t> received(2);
+  const Ticket send = ranks[0]->post_send(1, 0, bytes_of(sent)).value();
+  const Ticket receive = ranks[1]->post_receive(0, 0, bytes_of(received)).value();
+  EXPECT_EQ(message_of(ranks[0]->wait(send)), "");
+  EXPECT_EQ(message_of(ranks[1]->wait(receive)), "");
+  EXPECT_EQ(received, sent);
+}
+
+TEST_F(Strangers, ARankThatDoesNotComeIsNamed) {
+  const StoreBytes place = {'1', '2', '7', '.', '0', '.', '0', '.', '1', ':', '1'};
+  EXPECT_TRUE(clients_[1]->set("direct/1", place).ok());
+  EXPECT_EQ(message_of(make(0, std::chrono::milliseconds(50))),
+            "rank 1 at 127.0.0.1 did not connect in 0.05 s");
+  EXPECT_THAT(message_of(make(1, std::chrono::milliseconds(50))),
+              testing::StartsWith("rank 0 at 127.0.0.1: cannot connect to 127.0.0.1:"));
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,95 @@
+// FrameStream: one connection to a peer, as frames in and out. Never blocks.
+//
+// Messages are cut into data frames as they are sent; between two frames, grants and refusals go
+// first. Data is read straight into where its receiver wants it. Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "trireme/base/result.h"
+#include "trireme/exec/file_descriptor.h"
+#include "trireme/transport/wire.h"
+
+namespace trireme {
+
+// Where the frames of a peer go.
+class FrameReceiver {
+ public:
+  virtual ~FrameReceiver() = default;
+  // Where the `header.size` bytes of a data frame belong. An error ends the stream.
+  virtual Result<std::byte*> place_of(const FrameHeader& header) = 0;
+  // A frame is complete, its data in its place. An error ends the stream.
+  virtual Status take(const FrameHeader& header) = 0;
+};
+
+enum class StreamState : uint8_t {
+  kMoved,  // and there may be more to do at once
+  kIdle,   // nothing to do, or the kernel takes or has no more now
+  kEnded,  // by the peer, or by an error: end_reason()
+};
+
+class FrameStream {
+ public:
+  explicit FrameStream(FileDescriptor socket) : socket_(std::move(socket)) {}
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] bool has_ended() const { return has_ended_; }
+  // Empty where the peer has closed its end.
+  [[nodiscard]] const std::string& end_reason() const { return end_reason_; }
+
+  void queue(const FrameHeader& header) { headers_.push_back(header); }
+  // Sends `bytes` to receive `id`. They stay as they are until `on_sent` is called.
+  void queue_message(uint64_t id, std::span<const std::byte> bytes, std::function<void()> on_sent) {
+    messages_.push_back({.id = id, .bytes = bytes, .on_sent = std::move(on_sent)});
+  }
+  // Of those that queue() was given.
+  [[nodiscard]] bool has_headers() const { return !headers_.empty(); }
+  [[nodiscard]] bool wants_to_send() const {
+    return !has_ended_ && (frame_.has_value() || !headers_.empty() || !messages_.empty());
+  }
+
+  // Sends at most one frame.
+  StreamState send_some();
+  // Receives at most one frame and the header of the next.
+  StreamState receive_some(FrameReceiver& receiver);
+
+ private:
+  struct Message {
+    uint64_t id = 0;
+    std::span<const std::byte> bytes;
+    std::function<void()> on_sent;
+    size_t num_framed = 0;
+  };
+  // The frame that is on its way out.
+  struct Frame {
+    HeaderBytes header;
+    std::span<const std::byte> data;
+    size_t num_sent = 0;  // of both
+    bool ends_message = false;
+  };
+
+  void begin_frame();
+  StreamState end(const std::string& reason);
+  Status finish_header(FrameReceiver& receiver);
+
+  FileDescriptor socket_;
+  bool has_ended_ = false;
+  std::string end_reason_;
+  std::deque<FrameHeader> headers_;
+  std::deque<Message> messages_;
+  std::optional<Frame> frame_;
+  // Of the frame that comes in: bytes of its header that are there, then of its data.
+  HeaderBytes incoming_{};
+  size_t num_header_bytes_ = 0;
+  FrameHeader header_;
+  std::byte* place_ = nullptr;
+  size_t num_data_bytes_ = 0;
+};
+
+}  // namespace trireme

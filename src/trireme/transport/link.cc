@@ -1,0 +1,115 @@
+#include "trireme/transport/link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace trireme {
+namespace {
+
+template <typename Queue>
+typename Queue::mapped_type::value_type take_first(Queue& queues, typename Queue::iterator found) {
+  typename Queue::mapped_type::value_type first = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) queues.erase(found);
+  return first;
+}
+
+}  // namespace
+
+void Link::send(MessageKey key, std::span<const std::byte> bytes, uint64_t whole, Urgency urgency,
+                OnMoved on_moved) {
+  Send posted{.bytes = bytes, .whole = whole, .urgency = urgency, .on_moved = std::move(on_moved)};
+  const auto granted = grants_.find(key);
+  if (granted == grants_.end()) {
+    sends_[key].push_back(std::move(posted));
+  } else {
+    start(std::move(posted), take_first(grants_, granted));
+  }
+}
+
+void Link::start(Send posted, const Grant& grant) {
+  if (posted.whole != grant.whole || posted.bytes.size() != grant.size) {
+    stream(Urgency::kUrgent)
+        .queue({.kind = FrameKind::kRefusal, .id = grant.id, .whole = posted.whole});
+    posted.on_moved(grant.whole);
+    return;
+  }
+  ++num_leaving_;
+  stream(posted.urgency)
+      .queue_message(grant.id, posted.bytes, [this, on_moved = std::move(posted.on_moved)] {
+        --num_leaving_;
+        on_moved(std::nullopt);
+      });
+}
+
+void Link::receive(MessageKey key, std::span<std::byte> bytes, uint64_t whole, OnMoved on_moved) {
+  const uint64_t id = next_id_++;
+  receives_.emplace(id, Receive{.bytes = bytes, .on_moved = std::move(on_moved)});
+  stream(Urgency::kUrgent)
+      .queue({.kind = FrameKind::kGrant,
+              .space = key.space,
+              .tag = key.tag,
+              .id = id,
+              .size = bytes.size(),
+              .whole = whole});
+}
+
+Result<std::byte*> Link::place_of(const FrameHeader& header) {
+  const auto found = receives_.find(header.id);
+  if (found == receives_.end()) {
+    return Error{fmt::format("it sent data for receive {}, which is not posted", header.id)};
+  }
+  // Frames of one message come in their order.
+  const Receive& receive = found->second;
+  if (header.offset != receive.num_arrived ||
+      header.size > receive.bytes.size() - receive.num_arrived) {
+    return Error{fmt::format("it sent bytes {} to {} of receive {}, which expects byte {} of {}",
+                             header.offset, header.offset + header.size, header.id,
+                             receive.num_arrived, receive.bytes.size())};
+  }
+  return receive.bytes.data() + header.offset;
+}
+
+Status Link::take(const FrameHeader& header) {
+  if (header.kind == FrameKind::kGrant) {
+    const Grant grant{.id = header.id, .size = header.size, .whole = header.whole};
+    const MessageKey key{.space = header.space, .tag = header.tag};
+    const auto waiting = sends_.find(key);
+    if (waiting == sends_.end()) {
+      grants_[key].push_back(grant);
+    } else {
+      start(take_first(sends_, waiting), grant);
+    }
+    return Status();
+  }
+  const auto found = receives_.find(header.id);
+  if (found == receives_.end()) {
+    return Error{fmt::format("it refused receive {}, which is not posted", header.id)};
+  }
+  Receive& receive = found->second;
+  if (header.kind == FrameKind::kData) {
+    receive.num_arrived += header.size;
+    if (receive.num_arrived < receive.bytes.size()) return Status();
+  }
+  const OnMoved on_moved = std::move(receive.on_moved);
+  receives_.erase(found);
+  on_moved(header.kind == FrameKind::kData ? std::nullopt : std::optional(header.whole));
+  return Status();
+}
+
+bool Link::is_ending() const { return std::ranges::any_of(streams_, &FrameStream::has_ended); }
+
+bool Link::has_ended() const { return std::ranges::all_of(streams_, &FrameStream::has_ended); }
+
+std::string Link::end_reason() const {
+  for (const FrameStream& each : streams_) {
+    if (!each.end_reason().empty()) return each.end_reason();
+  }
+  return "";
+}
+
+bool Link::has_pending() const { return !sends_.empty() || !receives_.empty() || num_leaving_ > 0; }
+
+}  // namespace trireme

@@ -1,0 +1,57 @@
+// What anybody can send to the port of a rank's transfers, and what a rank that is admitted can
+// send to a peer that has posted sends and receives.
+
+#include <algorithm>
+#include <vector>
+
+#include <sys/socket.h>
+
+#include "trireme/transport/link.h"
+#include "trireme/transport/wire.h"
+
+#include "fuzz.h"
+
+using namespace trireme;
+
+namespace {
+
+void fuzz_hello(std::string_view bytes) {
+  HelloBytes hello{};
+  std::copy_n(reinterpret_cast<const std::byte*>(bytes.data()), std::min(bytes.size(), kHelloSize),
+              hello.begin());
+  const Result<Hello> decoded = decode_hello(hello);
+  if (!fuzz::is_accepted(decoded)) return;
+  TRIREME_CHECK(encode_hello(decoded.value()) == hello, "a hello does not survive");
+}
+
+// The two ends of a stream that is connected to nobody.
+FrameStream stream_to(FileDescriptor& other_end) {
+  int ends[2];
+  TRIREME_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0, "no sockets");
+  other_end = FileDescriptor(ends[1]);
+  return FrameStream(FileDescriptor(ends[0]));
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  fuzz_hello(fuzz::text_of(data, size));
+  FileDescriptor urgent;
+  FileDescriptor bulk;
+  Link link(Link::Streams{stream_to(urgent), stream_to(bulk)});
+  std::vector<std::byte> sent(100);
+  std::vector<std::byte> received(100);
+  size_t num_done = 0;
+  const auto on_moved = [&num_done](std::optional<uint64_t>) { ++num_done; };
+  link.send({.space = 0, .tag = 1}, sent, sent.size(), Urgency::kBulk, on_moved);
+  link.receive({.space = 0, .tag = 2}, received, received.size(), on_moved);
+  link.receive({.space = 0, .tag = 2}, {}, 0, on_moved);
+  if (::send(urgent.get(), data, std::min(size, size_t{1} << 16), MSG_NOSIGNAL) < 0) return 0;
+  urgent.reset();
+  FrameStream& stream = link.stream(Urgency::kUrgent);
+  while (stream.receive_some(link) == StreamState::kMoved) {
+  }
+  if (!stream.end_reason().empty()) fuzz::expect_readable(stream.end_reason());
+  TRIREME_CHECK(num_done <= 3, "an operation ends twice");
+  return 0;
+}

@@ -28,9 +28,10 @@ RUNS = {
     "one-row": ("Two stages, micro-batches of 1 row", ["pipeline", "--steps", "25", "--rows", "1"]),
     "dropout": ("Dropout, forward and backward", ["dropout"]),
     "input": ("Input and start-up", ["input"]),
+    "transport": ("Messages between two ranks of a host", ["transport"]),
     "fidelity": ("Predicted steps against measured ones", ["fidelity"]),
 }
-FIGURES = "ratio", "a_a", "bound", "wait", "start_up", "median_step", "worst_", "aa_spread"
+FIGURES = "ratio", "a_a", "bound", "wait", "start_up", "tcp_vs", "urgent", "median_step", "worst_", "aa_spread"
 
 INTRODUCTION = """\
 # Results

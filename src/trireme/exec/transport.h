@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,6 +41,9 @@ class Transport {
   virtual Result<Ticket> post_all_reduce(CommunicatorId communicator, DType dtype,
                                          std::span<std::byte> bytes) = 0;
   virtual Status wait(Ticket ticket) = 0;
+  // Of what is posted from now on; nothing: transfers are urgent, all-reduces are bulk. A transport
+  // that cannot tell them apart ignores it.
+  virtual void set_urgency(std::optional<Urgency> /*urgency*/) {}
 };
 
 }  // namespace trireme

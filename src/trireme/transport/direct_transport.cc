@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -62,7 +63,8 @@ class DirectTransport : public Transport {
     return post_transfer({.kind = DirectOperation::Kind::kSend,
                           .peer = peer,
                           .tag = tag,
-                          .bytes = {const_cast<std::byte*>(bytes.data()), bytes.size()}});
+                          .bytes = {const_cast<std::byte*>(bytes.data()), bytes.size()},
+                          .urgency = urgency_.value_or(Urgency::kUrgent)});
   }
 
   Result<Ticket> post_receive(int32_t peer, int32_t tag, std::span<std::byte> bytes) override {
@@ -84,10 +86,11 @@ class DirectTransport : public Transport {
                        .communicator = &communicators_[static_cast<size_t>(communicator.value)],
                        .dtype = dtype,
                        .bytes = bytes,
-                       .urgency = Urgency::kBulk});
+                       .urgency = urgency_.value_or(Urgency::kBulk)});
   }
 
   Status wait(Ticket ticket) override { return loop_.wait(ticket); }
+  void set_urgency(std::optional<Urgency> urgency) override { urgency_ = urgency; }
 
  private:
   Result<Ticket> post_transfer(const DirectOperation& operation) {
@@ -103,6 +106,7 @@ class DirectTransport : public Transport {
 
   int32_t rank_;
   int32_t num_ranks_;
+  std::optional<Urgency> urgency_;
   std::deque<DirectCommunicator> communicators_;  // the loop has their addresses
   DirectLoop loop_;
 };

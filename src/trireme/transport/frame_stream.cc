@@ -27,18 +27,23 @@ StreamState FrameStream::end(const std::string& reason) {
   return StreamState::kEnded;
 }
 
+void FrameStream::add_header(const FrameHeader& header) {
+  std::ranges::copy(encode_header(header), &frame_->headers[frame_->headers_size]);
+  frame_->headers_size += kHeaderSize;
+}
+
 void FrameStream::begin_frame() {
-  if (!headers_.empty()) {
-    frame_ = Frame{.header = encode_header(headers_.front()), .data = {}};
+  frame_.emplace();
+  while (!headers_.empty() && frame_->headers_size < frame_->headers.size()) {
+    add_header(headers_.front());
     headers_.pop_front();
-    return;
   }
+  if (frame_->headers_size > 0) return;
   Message& message = messages_.front();
   const size_t size = std::min(kMaxFrameData, message.bytes.size() - message.num_framed);
-  frame_ = Frame{
-      .header = encode_header(
-          {.kind = FrameKind::kData, .id = message.id, .offset = message.num_framed, .size = size}),
-      .data = message.bytes.subspan(message.num_framed, size)};
+  add_header(
+      {.kind = FrameKind::kData, .id = message.id, .offset = message.num_framed, .size = size});
+  frame_->data = message.bytes.subspan(message.num_framed, size);
   message.num_framed += size;
   frame_->ends_message = message.num_framed == message.bytes.size();
 }
@@ -48,10 +53,10 @@ StreamState FrameStream::send_some() {
   if (!wants_to_send()) return StreamState::kIdle;
   if (!frame_.has_value()) begin_frame();
   Frame& frame = *frame_;
-  const size_t header_sent = std::min(frame.num_sent, kHeaderSize);
+  const size_t header_sent = std::min(frame.num_sent, frame.headers_size);
   const size_t data_sent = frame.num_sent - header_sent;
   std::array<iovec, 2> parts = {
-      iovec{&frame.header[0] + header_sent, kHeaderSize - header_sent},
+      iovec{frame.headers.data() + header_sent, frame.headers_size - header_sent},
       iovec{const_cast<std::byte*>(frame.data.data()) + data_sent, frame.data.size() - data_sent}};
   msghdr message{};
   message.msg_iov = parts.data();
@@ -62,7 +67,7 @@ StreamState FrameStream::send_some() {
     return end(reason_of(errno));
   }
   frame.num_sent += static_cast<size_t>(sent);
-  if (frame.num_sent < kHeaderSize + frame.data.size()) return StreamState::kIdle;
+  if (frame.num_sent < frame.headers_size + frame.data.size()) return StreamState::kIdle;
   const bool ends_message = frame.ends_message;
   frame_.reset();
   if (ends_message) {
@@ -99,11 +104,14 @@ StreamState FrameStream::receive_some(FrameReceiver& receiver) {
     return end(reason_of(errno));
   }
   if (received == 0) return end("");
+  // A read that is not filled has taken all there is.
+  const bool has_all = static_cast<size_t>(received) < parts[0].iov_len + parts[1].iov_len;
+  const StreamState state = has_all ? StreamState::kIdle : StreamState::kMoved;
   const size_t num_data = std::min(static_cast<size_t>(received), data_left);
   const size_t num_header = static_cast<size_t>(received) - num_data;
   if (is_in_data) {
     num_data_bytes_ += num_data;
-    if (num_data < data_left) return StreamState::kMoved;
+    if (num_data < data_left) return state;
     num_header_bytes_ = 0;
     if (const Status taken = receiver.take(header_); !taken.ok()) {
       return end(taken.error().message);
@@ -115,7 +123,7 @@ StreamState FrameStream::receive_some(FrameReceiver& receiver) {
       return end(finished.error().message);
     }
   }
-  return StreamState::kMoved;
+  return state;
 }
 
 }  // namespace trireme

@@ -4,6 +4,7 @@
 // first. Data is read straight into where its receiver wants it. Used by one thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -66,15 +67,17 @@ class FrameStream {
     std::function<void()> on_sent;
     size_t num_framed = 0;
   };
-  // The frame that is on its way out.
+  // What is on its way out: a data frame, or headers alone, as many as are there at once.
   struct Frame {
-    HeaderBytes header;
+    std::array<std::byte, 16 * kHeaderSize> headers;
+    size_t headers_size = 0;
     std::span<const std::byte> data;
     size_t num_sent = 0;  // of both
     bool ends_message = false;
   };
 
   void begin_frame();
+  void add_header(const FrameHeader& header);
   StreamState end(const std::string& reason);
   Status finish_header(FrameReceiver& receiver);
 

@@ -1,11 +1,11 @@
 """Predicted steps against measured ones: `trireme train --predict` with profiles that never saw a pipeline.
 
-    bench/run fidelity [--cases gpt-1f1b,...] [--rounds 5] [--steps 12] [--budget 4] [--list]
+    bench/run fidelity [--cases gpt-1f1b,...] [--rounds 5] [--steps 12] [--budget 4]
 
 A round takes, of each case, a profile of `--budget` seconds (of as many processes at once as the case has stages), a
 run, and the same run again. The figure of a case is the median over rounds; profiles and runs take turns, so that a
-drift of the machine meets both alike. Each rank and each process that measures has a core of its own, where there are
-enough. `aa_spread` is the median over cases and rounds of |run / same run - 1|.
+drift of the machine meets both alike. Each rank and each process that measures has a core of its own (`--pin`).
+`aa_spread` is the median over cases and rounds of |run / same run - 1|.
 """
 
 from __future__ import annotations
@@ -64,17 +64,20 @@ class Measured:
     seconds: list[float] = field(default_factory=list)
 
 
-def cluster_of_probe(folder: Path) -> list[str]:
-    """A measured cluster beside the models, if there is one."""
-    path = folder / "cluster.yaml"
-    return ["--cluster", str(path)] if path.exists() else []
-
-
 def profile(folder: Path, config: Config, budget: float) -> Path:
     path = folder / "model.profile"
     command = [
         *(ours.BINARY, "profile", folder / "model.pt2", "--micro-batch", config.rows, "--budget", f"{budget}s"),
-        *("--concurrent", config.stages, "--data", f"safetensors:{folder}/rows.safetensors", "-o", path, "--quiet"),
+        *(
+            "--concurrent",
+            config.stages,
+            "--data",
+            f"safetensors:{folder}/rows.safetensors",
+            "-o",
+            path,
+            "--quiet",
+            "--pin",
+        ),
     ]
     subprocess.run([str(word) for word in command], check=True)
     return path
@@ -83,9 +86,18 @@ def profile(folder: Path, config: Config, budget: float) -> Path:
 def run(folder: Path, config: Config, steps: int, path: Path) -> dict:
     command = [
         *(ours.BINARY, "train", folder / "model.pt2", "--data", f"safetensors:{folder}/rows.safetensors"),
-        *("--batch", config.rows * config.micro_batches, "--steps", steps, "--no-shuffle", "--quiet", "--json"),
+        *(
+            "--batch",
+            config.rows * config.micro_batches,
+            "--steps",
+            steps,
+            "--no-shuffle",
+            "--quiet",
+            "--json",
+            "--pin",
+        ),
         *("--pp", config.stages, "--micro-batches", config.micro_batches, "--schedule", config.schedule),
-        *("--predict", "--profile", path, *cluster_of_probe(folder)),
+        *("--predict", "--profile", path),
     ]
     done = subprocess.run([str(word) for word in command], check=True, capture_output=True)
     return json.loads(done.stdout)

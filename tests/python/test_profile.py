@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import subprocess
 import time
+from pathlib import Path
 
 import command
 import pytest
@@ -62,6 +67,30 @@ def test_what_the_time_did_not_suffice_for_is_analytic_and_said():
 def test_several_processes_may_measure_at_once():
     result = profile(MODEL, "--budget", "1s", "--concurrent", 2)
     assert yaml.safe_load(result.stdout)["device"].endswith(", 1 thread, 2 at once")
+
+
+def cores_of(pid):
+    """The cores that the main thread of a process may use."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return re.search(r"^Cpus_allowed_list:\s*(\S+)$", status, re.MULTILINE).group(1)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_pinned_processes_have_cores_of_their_own():
+    words = [command.BINARY, "profile", MODEL, "--pin", "--concurrent", "2", "--budget", "30s", "--quiet"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+        try:
+            first, second, *_ = sorted(os.sched_getaffinity(0))
+            found = set()
+            deadline = time.monotonic() + 3 * 5
+            while found != {str(first), str(second)} and time.monotonic() < deadline:
+                others = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+                with contextlib.suppress(FileNotFoundError):
+                    found = {cores_of(pid) for pid in [process.pid, *others]}
+                time.sleep(0.05)
+            assert found == {str(first), str(second)}
+        finally:
+            process.kill()
 
 
 def test_the_data_may_be_given():

@@ -279,6 +279,15 @@ Result<RankEnvironment> read_rank_environment(const VariableLookup& variable) {
   return environment;
 }
 
+int32_t rank_in_host(const VariableLookup& variable) {
+  const Launcher* launcher = find_launcher(variable);
+  const Launcher& row = launcher == nullptr ? kLaunchers[0] : *launcher;
+  const std::string text = text_of(variable, row.local_rank);
+  int32_t rank = 0;
+  std::from_chars(text.data(), text.data() + text.size(), rank);
+  return std::max(rank, 0);
+}
+
 bool is_first_of_host(const VariableLookup& variable) {
   const Launcher* launcher = find_launcher(variable);
   const Launcher& row = launcher == nullptr ? kLaunchers[0] : *launcher;

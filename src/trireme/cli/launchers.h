@@ -44,6 +44,9 @@ struct RankEnvironment {
 // Errors: a variable is missing, malformed or contradicts another one.
 [[nodiscard]] Result<RankEnvironment> read_rank_environment(const VariableLookup& variable);
 
+// Counted over the ranks of its host, as far as the launcher says; 0 when unknown.
+[[nodiscard]] int32_t rank_in_host(const VariableLookup& variable);
+
 // Whether this rank is the first of its host, as far as the launcher says; true when unknown.
 [[nodiscard]] bool is_first_of_host(const VariableLookup& variable);
 

@@ -169,6 +169,13 @@ TEST(Launchers, ContradictionsAreRefused) {
   EXPECT_EQ(place(kTorchrun + kOpenMpi + Variables{{"RANK", "2"}}), "torchrun 2/4 at a:29501");
 }
 
+TEST(Launchers, TheRankInItsHostIsKnown) {
+  EXPECT_EQ(rank_in_host(lookup({})), 0);
+  EXPECT_EQ(rank_in_host(lookup(kTorchrun + Variables{{"LOCAL_RANK", "3"}})), 3);
+  EXPECT_EQ(rank_in_host(lookup(kTorchrun + Variables{{"LOCAL_RANK", "-3"}})), 0);
+  EXPECT_EQ(rank_in_host(lookup(kTorchrun + Variables{{"LOCAL_RANK", "many"}})), 0);
+}
+
 TEST(Launchers, TheFirstRankOfAHostIsKnown) {
   const auto is_first = [](const Variables& variables) {
     return is_first_of_host(lookup(variables));

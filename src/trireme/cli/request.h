@@ -41,6 +41,7 @@ struct RunRequest {
   std::optional<int32_t> workers;  // default pp x dp; 1: all ranks are threads of one process
   std::optional<TransportKind> transport;  // between processes; default Gloo
   int32_t threads = 1;
+  bool pins = false;  // each rank to cores of its own
   OptimizerOptions optimizer;
   double lr = 1e-3;
   LearningRateKind lr_schedule = LearningRateKind::kConstant;

@@ -1,7 +1,8 @@
 // BlockTimer: runs training steps of one rank that holds the whole model, each block of it as a
 // chunk (chunk_kernels.h), and times every pass of every chunk: what is timed is what trains. A
 // border between chunks costs time that blocks of one stage do not take, so each step is run a
-// second time with the model in one piece, and the times of the blocks are scaled to it.
+// second time with the model in one piece, and the times of the blocks are scaled to it. Weights
+// and gradients lie in memory twice.
 //
 // A step has kMicroBatches micro-batches of one size, one after the other as the last stage of 1F1B
 // has them, and comes in three kinds, for the passes that exclude each other:

@@ -34,10 +34,9 @@ Result<LoadProcesses> LoadProcesses::start(int32_t count) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  std::string variable = fmt::format("{}=1", kLoadVariable);
-  std::vector<char*> variables;
+  std::string variable;
+  std::vector<char*> variables = {nullptr};  // `variable`
   for (char** each = environ; *each != nullptr; ++each) variables.push_back(*each);
-  variables.push_back(variable.data());
   variables.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -46,6 +45,8 @@ Result<LoadProcesses> LoadProcesses::start(int32_t count) {
   Status status;
   for (int32_t i = 0; i < count && status.ok(); ++i) {
     pid_t pid = 0;
+    variable = fmt::format("{}={}", kLoadVariable, i + 1);
+    variables[0] = variable.data();
     const int code =
         ::posix_spawn(&pid, "/proc/self/exe", &files, nullptr, arguments.data(), variables.data());
     if (code == 0) {

@@ -13,7 +13,7 @@ namespace trireme {
 
 class LoadProcesses {
  public:
-  // A copy finds kLoadVariable among its variables.
+  // A copy finds kLoadVariable among its variables: which copy it is, from 1.
   static constexpr const char* kLoadVariable = "TRIREME_PROFILE_LOAD";
 
   [[nodiscard]] static Result<LoadProcesses> start(int32_t count);

@@ -1,6 +1,7 @@
 // `trireme-worker`: one rank of a run, or all of them as threads. Takes the arguments of
 // `trireme train` or `trireme eval`; its place comes from the environment.
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -39,6 +40,7 @@
 #include "trireme/worker/allocator.h"
 #include "trireme/worker/last_words.h"
 #include "trireme/worker/load_processes.h"
+#include "trireme/worker/pinning.h"
 #include "trireme/worker/profile.h"
 #include "trireme/worker/rank_loop.h"
 #include "trireme/worker/rendezvous.h"
@@ -126,6 +128,8 @@ class RunVoice {
   std::latch is_over_{1};
 };
 
+const char* variable(const char* name) { return std::getenv(name); }
+
 void warn(const std::string& line) { fmt::print(stderr, "{}\n", line); }
 
 Result<std::unique_ptr<Transport>> make_transport(const RunSetup& setup,
@@ -148,6 +152,10 @@ Result<std::unique_ptr<Transport>> make_transport(const RunSetup& setup,
 // Other ranks reach this one by `host`.
 RankOutcome run_process_rank(const RunSetup& setup, const RankEnvironment& environment,
                              const std::string& host, ControlClient& client, Watch& watch) {
+  if (setup.request.pins) {
+    const Status pinned = pin_to_cores(rank_in_host(variable), setup.request.threads);
+    if (!pinned.ok()) return {.status = pinned, .is_own = true};
+  }
   Result<std::unique_ptr<Transport>> transport = make_transport(setup, environment, host, client);
   if (!transport.ok()) return {.status = transport.error(), .is_own = false};
   RankOutcome outcome =
@@ -173,6 +181,10 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
     std::vector<std::jthread> threads;
     for (int32_t rank = 0; rank < num_ranks; ++rank) {
       threads.emplace_back([&, rank] {
+        if (setup.request.pins) {
+          const Status pinned = pin_to_cores(rank, setup.request.threads);
+          if (!pinned.ok()) warn(pinned.error().message);
+        }
         const std::unique_ptr<Transport> transport = make_loopback_transport(network, rank);
         const RankOutcome outcome =
             run_rank(setup, {.rank = rank,
@@ -204,8 +216,6 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
 constexpr std::chrono::milliseconds kHubTimeout(4000);
 // More than the ranks of a machine are apart in their start, and short for who waits for an error.
 constexpr std::chrono::milliseconds kRefusalsApart(7000);
-
-const char* variable(const char* name) { return std::getenv(name); }
 
 // All ranks of a machine refuse the same request: the first one speaks. The others stay until the
 // launcher ends them, because it would end the first one when they end. Where it does not end them
@@ -296,7 +306,9 @@ Status check_place(const RunSetup& setup, const RankEnvironment& environment) {
 }
 
 int profile_model(const ProfileRequest& request) {
-  ProfileRun run{.is_load = variable(LoadProcesses::kLoadVariable) != nullptr};
+  const char* place = variable(LoadProcesses::kLoadVariable);
+  ProfileRun run{.is_load = place != nullptr,
+                 .place = place == nullptr ? 0 : std::max(0, std::atoi(place))};
   if (run.is_load) LoadProcesses::follow_parent();
   const bool is_watched = !run.is_load && !request.run.is_quiet && ::isatty(STDERR_FILENO) == 1;
   run.show_progress = [is_watched](const std::string& line) {

@@ -17,6 +17,7 @@
 #include "trireme/plan/gradients.h"
 #include "trireme/worker/block_timer.h"
 #include "trireme/worker/load_processes.h"
+#include "trireme/worker/pinning.h"
 
 namespace trireme {
 namespace {
@@ -136,6 +137,7 @@ Result<ProfileOutcome> run_profile(ProfileRequest request, const ProfileRun& run
     TRIREME_TRY(const std::unique_ptr<BlockTimer> timer, BlockTimer::make(setup));
     TRIREME_TRY(const LoadProcesses load,
                 LoadProcesses::start(run.is_load ? 0 : request.concurrent - 1));
+    if (request.run.pins) TRIREME_TRY(pin_to_cores(run.place, request.run.threads));
     TRIREME_TRY(const Rounds rounds, measure(*timer, request, run));
     TRIREME_TRY(
         const Profile profile,

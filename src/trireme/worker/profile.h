@@ -4,6 +4,7 @@
 // all of them. What the time did not suffice for comes from the analytic model, and says so.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -15,6 +16,7 @@ namespace trireme {
 struct ProfileRun {
   // Runs the same steps until the process is ended, for another one that measures beside it.
   bool is_load = false;
+  int32_t place = 0;  // among the processes that measure at once
   // A line that takes the place of the one before.
   std::function<void(const std::string&)> show_progress;
 };

@@ -69,6 +69,7 @@ RequestMaker add_profile(CLI::App& app) {
   app.add_option("--threads", run.threads, "compute threads a rank")
       ->capture_default_str()
       ->transform(positive_count());
+  app.add_flag("--pin", run.pins, "each process that measures stays on cores of its own");
   app.add_option("-o,--output", request->output, "write the profile to this YAML file [stdout]")
       ->check(not_empty());
   app.add_flag("--quiet", run.is_quiet, "no progress");

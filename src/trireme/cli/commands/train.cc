@@ -54,6 +54,8 @@ void add_run_options(CLI::App& app, RunRequest& run) {
       ->capture_default_str()
       ->transform(positive_count())
       ->group("Run");
+  app.add_flag("--pin", run.pins, "each rank of a machine computes on cores of its own")
+      ->group("Run");
   app.add_option("--seed", run.seed, "of shuffling and of all random numbers")
       ->capture_default_str()
       ->transform(whole_number(0))

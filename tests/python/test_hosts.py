@@ -57,6 +57,9 @@ class TwoHosts:
             return first.out
 
 
+transports = pytest.mark.parametrize("transport", ["gloo", "direct"])
+
+
 @pytest.fixture
 def hosts():
     with hosts_up("--hosts", "a,b") as made:
@@ -71,14 +74,15 @@ def metrics_and_weights(folder):
     return metrics, (folder / "w.safetensors").read_bytes()
 
 
+@transports
 @pytest.mark.parametrize(("pp", "dp"), [(2, 1), (1, 2)], ids=["two stages", "two replicas"])
-def test_two_hosts_give_the_numbers_of_one(tmp_path, hosts, pp, dp):
+def test_two_hosts_give_the_numbers_of_one(tmp_path, hosts, pp, dp, transport):
     results = []
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()
         outputs = ("--metrics", folder / "metrics.jsonl", "--save", folder / "w.safetensors")
-        arguments = train_arguments(*outputs, steps=4, pp=pp, dp=dp)
+        arguments = train_arguments(*outputs, "--transport", transport, steps=4, pp=pp, dp=dp)
         if name == "one":
             command.run(*arguments)
         else:
@@ -87,14 +91,14 @@ def test_two_hosts_give_the_numbers_of_one(tmp_path, hosts, pp, dp):
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("kind", ["static", "c10d"])
-def test_torchrun_on_two_hosts_gives_the_numbers_of_one(tmp_path, hosts, kind):
+@pytest.mark.parametrize(("kind", "transport"), [("static", "gloo"), ("c10d", "gloo"), ("c10d", "direct")])
+def test_torchrun_on_two_hosts_gives_the_numbers_of_one(tmp_path, hosts, kind, transport):
     results = []
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()
         outputs = ("--metrics", folder / "metrics.jsonl", "--save", folder / "w.safetensors")
-        arguments = train_arguments(*outputs, steps=4)
+        arguments = train_arguments(*outputs, "--transport", transport, steps=4)
         if name == "one":
             command.run(*arguments)
         else:
@@ -112,8 +116,9 @@ def test_torchrun_on_two_hosts_gives_the_numbers_of_one(tmp_path, hosts, kind):
     assert results[0] == results[1]
 
 
-def test_transfers_go_by_the_interface_to_rank_0_or_by_the_one_chosen(tmp_path, hosts):
-    arguments = train_arguments(steps=4, dp=1)
+@transports
+def test_transfers_go_by_the_interface_to_rank_0_or_by_the_one_chosen(tmp_path, hosts, transport):
+    arguments = train_arguments("--transport", transport, steps=4, dp=1)
     before = hosts.sent_bytes("b", "eth1")
     (tmp_path / "default").mkdir()
     hosts.run(tmp_path / "default", *arguments)
@@ -139,10 +144,11 @@ def test_an_interface_of_no_use_is_one_sentence(tmp_path, hosts, state):
         assert run.err == f"trireme-worker: --interface: interface eth1 of this host {what}\n"
 
 
+@transports
 @pytest.mark.parametrize("what", ["link down", "host gone"])
-def test_a_host_that_cannot_be_reached_ends_the_run_and_is_named(tmp_path, hosts, what):
+def test_a_host_that_cannot_be_reached_ends_the_run_and_is_named(tmp_path, hosts, what, transport):
     metrics = tmp_path / "metrics.jsonl"
-    arguments = train_arguments("--metrics", metrics, "--silence-timeout", SILENCE_S, dp=1)
+    arguments = train_arguments("--transport", transport, "--metrics", metrics, "--silence-timeout", SILENCE_S, dp=1)
     with hosts.rank(tmp_path, "a", 0, *arguments) as first, hosts.rank(tmp_path, "b", 1, *arguments) as second:
         wait_until(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 2, "steps")
         hosts.ip("b", "link", "set", "eth0", "down")

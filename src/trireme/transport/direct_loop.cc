@@ -41,7 +41,7 @@ DirectLoop::DirectLoop(int32_t rank, std::vector<DirectPeer> peers,
   for (size_t slot = 0; slot < readiness_.size(); ++slot) {
     const FrameStream* stream = stream_at(slot);
     if (stream == nullptr) continue;
-    event = {.events = EPOLLIN, .data = {.u64 = slot}};
+    event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.u64 = slot}};
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream->fd(), &event);
   }
   thread_ = std::jthread([this] { run(); });
@@ -95,7 +95,7 @@ void DirectLoop::run() {
     if (!failing_.has_value()) serve_urgent();
     if (!failing_.has_value()) serve_bulk();
     publish_failure();
-    wait_for_events(/*may_sleep=*/failing_.has_value() || !has_more_to_send());
+    wait_for_events(/*may_sleep=*/failing_.has_value() || !has_more());
   }
 }
 
@@ -177,7 +177,6 @@ void DirectLoop::start_all_reduce(const Posted& posted) {
 }
 
 void DirectLoop::wait_for_events(bool may_sleep) {
-  for (Readiness& each : readiness_) each.is_readable = false;
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                  may_sleep ? -1 : 0);
@@ -188,24 +187,17 @@ void DirectLoop::wait_for_events(bool may_sleep) {
       continue;
     }
     Readiness& readiness = readiness_[event.data.u64];
-    readiness.is_readable = (event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0;
-    if (readiness.is_blocked && (event.events & EPOLLOUT) != 0) {
-      readiness.is_blocked = false;
-      watch(event.data.u64);
-    }
+    if ((event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) readiness.is_closing = true;
+    if ((event.events & EPOLLIN) != 0 || readiness.is_closing) readiness.is_readable = true;
+    if ((event.events & EPOLLOUT) != 0) readiness.is_blocked = false;
   }
-}
-
-void DirectLoop::watch(size_t slot) {
-  uint32_t events = EPOLLIN;
-  if (readiness_[slot].is_blocked) events |= EPOLLOUT;
-  epoll_event event{.events = events, .data = {.u64 = slot}};
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stream_at(slot)->fd(), &event);
 }
 
 StreamState DirectLoop::receive_on(size_t slot) {
   const StreamState state = stream_at(slot)->receive_some(*peers_[slot / kNumUrgencies].link);
-  if (state != StreamState::kMoved) readiness_[slot].is_readable = false;
+  const bool may_have_more =
+      state == StreamState::kMoved || (state == StreamState::kIdle && readiness_[slot].is_closing);
+  if (!may_have_more) readiness_[slot].is_readable = false;
   if (state == StreamState::kEnded) look_after_end(slot);
   return state;
 }
@@ -214,7 +206,6 @@ StreamState DirectLoop::send_on(size_t slot) {
   const StreamState state = stream_at(slot)->send_some();
   if (state == StreamState::kIdle && stream_at(slot)->wants_to_send()) {
     readiness_[slot].is_blocked = true;
-    watch(slot);
   }
   if (state == StreamState::kEnded) look_after_end(slot);
   return state;
@@ -255,10 +246,12 @@ void DirectLoop::serve_bulk() {
   }
 }
 
-bool DirectLoop::has_more_to_send() const {
+bool DirectLoop::has_more() const {
   for (size_t slot = 0; slot < readiness_.size(); ++slot) {
     const FrameStream* stream = stream_at(slot);
-    if (stream != nullptr && !readiness_[slot].is_blocked && stream->wants_to_send()) return true;
+    if (stream == nullptr) continue;
+    const bool may_send = !readiness_[slot].is_blocked && stream->wants_to_send();
+    if (readiness_[slot].is_readable || may_send) return true;
   }
   return false;
 }

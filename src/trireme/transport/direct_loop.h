@@ -69,9 +69,10 @@ class DirectLoop {
     Ticket ticket;
     DirectOperation operation;
   };
-  // A stream of a peer as epoll sees it.
+  // A stream of a peer as epoll has told it: epoll tells each change once (EPOLLET).
   struct Readiness {
-    bool is_readable = false;  // in this round
+    bool is_readable = false;  // there may be more
+    bool is_closing = false;   // the peer has closed, and what it sent before may still be there
     bool is_blocked = false;   // the kernel takes nothing until it says so
   };
   enum class Life : uint8_t { kGoesOn, kEnds };
@@ -84,10 +85,10 @@ class DirectLoop {
   void wait_for_events(bool may_sleep);
   void serve_urgent();
   void serve_bulk();
-  [[nodiscard]] bool has_more_to_send() const;
+  // Whether a round has left something that can be done at once.
+  [[nodiscard]] bool has_more() const;
   StreamState receive_on(size_t slot);
   StreamState send_on(size_t slot);
-  void watch(size_t slot);
   void look_after_end(size_t slot);
   [[nodiscard]] std::string why_no_end(const DirectOperation& operation) const;
   void finish(Ticket ticket, std::optional<Error> error = {});

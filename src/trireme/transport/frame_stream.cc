@@ -63,7 +63,8 @@ StreamState FrameStream::send_some() {
   message.msg_iovlen = parts.size();
   const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0) {
-    if (errno == EAGAIN || errno == EINTR) return StreamState::kIdle;
+    if (errno == EINTR) return StreamState::kMoved;
+    if (errno == EAGAIN) return StreamState::kIdle;
     return end(reason_of(errno));
   }
   frame.num_sent += static_cast<size_t>(sent);
@@ -100,7 +101,8 @@ StreamState FrameStream::receive_some(FrameReceiver& receiver) {
                                 iovec{&incoming_[header_begin], kHeaderSize - header_begin}};
   const ssize_t received = ::readv(fd(), parts.data(), parts.size());
   if (received < 0) {
-    if (errno == EAGAIN || errno == EINTR) return StreamState::kIdle;
+    if (errno == EINTR) return StreamState::kMoved;
+    if (errno == EAGAIN) return StreamState::kIdle;
     return end(reason_of(errno));
   }
   if (received == 0) return end("");

@@ -14,6 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::expect_text_form(schedule.value(), parse_schedule);
   if (!fuzz::is_accepted(verify_schedule(schedule.value()))) return 0;
   static_cast<void>(peak_in_flight(schedule.value()));
-  static_cast<void>(draw(schedule.value()));
+  // What a step finds done has no time.
+  if (schedule.value().num_found.empty()) static_cast<void>(draw(schedule.value()));
   return 0;
 }

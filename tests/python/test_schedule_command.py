@@ -116,7 +116,7 @@ def test_json_has_the_numbers():
         (
             ["zigzag", "--stages", 2],
             "cannot open zigzag: No such file or directory, and no schedule by name: gpipe, 1f1b, interleaved, zb-h1, "
-            "zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, greedy, forward-only",
+            "zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, 2bw, greedy, forward-only",
         ),
     ],
 )

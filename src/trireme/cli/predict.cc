@@ -10,7 +10,8 @@
 #include "trireme/cli/run_setup.h"
 #include "trireme/cluster/this_host.h"
 #include "trireme/cost/step_costs_of.h"
-#include "trireme/sim/simulate.h"
+#include "trireme/schedule/builders.h"
+#include "trireme/schedule/unroll.h"
 
 namespace trireme {
 namespace {
@@ -51,6 +52,38 @@ Result<Cluster> choose_cluster(const std::string& path, int64_t num_ranks,
   return std::move(host.cluster);
 }
 
+namespace {
+
+// Steps that overlap: what one between others takes is what a run takes longer for it.
+Result<Simulation> simulate_overlapping(const Prediction& prediction, const SimOptions& options) {
+  constexpr int32_t kSteps = 5;
+  const Schedule& step = prediction.schedule;
+  const ScheduleOptions of_step{.num_stages = step.num_stages,
+                                .num_micro_batches = step.num_micro_batches,
+                                .tied_groups = step.tied_groups,
+                                .num_buckets = step.num_buckets,
+                                .clips_norm = step.clips_norm};
+  const auto simulate_run = [&](int32_t num_steps) -> Result<Simulation> {
+    TRIREME_TRY(const std::vector<Schedule> steps, build_run(step.builder, of_step, num_steps));
+    return simulate(unroll(steps), prediction.costs, prediction.cluster, options);
+  };
+  TRIREME_TRY(Simulation run, simulate_run(kSteps));
+  TRIREME_TRY(const Simulation shorter, simulate_run(kSteps - 1));
+  run.step -= shorter.step;
+  for (size_t rank = 0; rank < run.compute.size(); ++rank) {
+    run.compute[rank] -= shorter.compute[rank];
+  }
+  return run;
+}
+
+}  // namespace
+
+Result<Simulation> simulate_step(const Prediction& prediction, const SimOptions& options) {
+  const Schedule& step = prediction.schedule;
+  if (step.num_weight_versions == 2) return simulate_overlapping(prediction, options);
+  return simulate(step, prediction.costs, prediction.cluster, options);
+}
+
 Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
                                       const PredictionRequest& request) {
   const int64_t num_ranks = int64_t{plan.pp} * plan.dp;
@@ -82,6 +115,11 @@ Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
   TRIREME_TRY(const Partition partition, partition_by_plan(plan, graph));
   TRIREME_TRY(ScheduleOptions schedule,
               schedule_options(graph, plan, partition, /*is_training=*/true));
+  for (size_t s = 0; s < partition.stages.size(); ++s) {
+    prediction.costs.stages[s].static_bytes =
+        static_bytes(graph, partition.stages[s], num_optimizer_states(request.optimizer),
+                     num_weight_versions(plan));
+  }
   schedule.num_micro_batches =
       std::vector<int32_t>(static_cast<size_t>(plan.dp), plan.micro_batches);
   schedule.clips_norm = request.clips_norm;
@@ -92,8 +130,7 @@ Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
 Result<StepPrediction> predict_step(const Graph& graph, const Plan& plan,
                                     const PredictionRequest& request) {
   TRIREME_TRY(Prediction prediction, prepare_prediction(graph, plan, request));
-  TRIREME_TRY(Simulation simulation, simulate(prediction.schedule, prediction.costs,
-                                              prediction.cluster, {.records_events = false}));
+  TRIREME_TRY(Simulation simulation, simulate_step(prediction, {.records_events = false}));
   return StepPrediction{.step_s = static_cast<double>(simulation.step) * 1e-9,
                         .peak_bytes = std::move(simulation.timeline.peak_bytes),
                         .notes = std::move(prediction.notes)};

@@ -12,6 +12,7 @@
 #include "trireme/graph/graph.h"
 #include "trireme/plan/plan.h"
 #include "trireme/schedule/schedule.h"
+#include "trireme/sim/simulate.h"
 #include "trireme/torch/optimizer_options.h"
 
 namespace trireme {
@@ -47,6 +48,11 @@ struct Prediction {
 // does not fit; ranks with devices of several kinds.
 [[nodiscard]] Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
                                                     const PredictionRequest& request);
+
+// A step, simulated. Of a schedule whose steps overlap it is one between others, in a timeline of
+// several.
+[[nodiscard]] Result<Simulation> simulate_step(const Prediction& prediction,
+                                               const SimOptions& options);
 
 // A step of the plan, simulated.
 struct StepPrediction {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/cli/notes.h"
 #include "trireme/cli/weights.h"
 #include "trireme/cost/step_costs_of.h"
@@ -232,12 +233,42 @@ Status prepare_data(RunSetup& setup) {
   return Status();
 }
 
+// Of what the forward pass changes there is one version. Parameters have two, and of the statistics
+// that replicas combine when a step ends, those of two batches would be summed at once.
+Status check_changed_state(const RunSetup& setup) {
+  const auto name_of = [&](int32_t input) {
+    return in_quotes(setup.graph.inputs[static_cast<size_t>(input)].names[0]);
+  };
+  for (const VirtualStage& stage : setup.partition.virtual_stages) {
+    const std::vector<int32_t> changed = changed_parameters(setup.graph, stage);
+    if (changed.empty()) continue;
+    return Error{fmt::format(
+        "schedule {} keeps two versions of parameter {}, which the forward pass changes; use "
+        "another schedule",
+        setup.plan.schedule, name_of(changed[0]))};
+  }
+  if (setup.plan.dp == 1) return Status();
+  for (const Stage& stage : setup.partition.stages) {
+    TRIREME_TRY(const std::vector<MovingBuffer> moving,
+                moving_buffers(setup.graph, stage, setup.plan.dp));
+    const auto found = std::ranges::find(moving, false, &MovingBuffer::is_count);
+    if (found == moving.end()) continue;
+    return Error{fmt::format(
+        "schedule {} with --dp {}: replicas cannot combine {}, which the forward pass changes, "
+        "while their steps overlap; use --dp 1 or another schedule",
+        setup.plan.schedule, setup.plan.dp, name_of(found->input))};
+  }
+  return Status();
+}
+
 Status prepare_schedules(RunSetup& setup) {
   TRIREME_TRY(setup.schedule, schedule_options(setup.graph, setup.plan, setup.partition,
                                                setup.request.is_training));
   const std::vector<int32_t> full(setup.plan.dp, setup.plan.micro_batches);
   TRIREME_TRY(Schedule schedule, step_schedule(setup, true, full, NormExchange::kNone));
-  return Status();
+  if (num_weight_versions(setup.plan) == 1 || !setup.request.is_training) return Status();
+  TRIREME_TRY(schedule, step_schedule(setup, true, full, NormExchange::kNone, StepPlace::kBetween));
+  return check_changed_state(setup);
 }
 
 // Micro-batches differ by a sample at most; a step waits for the largest.
@@ -348,12 +379,19 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
   return options;
 }
 
+int32_t num_weight_versions(const Plan& plan) {
+  const Result<const ScheduleBuilder*> builder = find_builder(plan.schedule);
+  return builder.ok() ? builder.value()->num_weight_versions : 1;
+}
+
 Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
-                               std::vector<int32_t> num_micro_batches, NormExchange norms) {
+                               std::vector<int32_t> num_micro_batches, NormExchange norms,
+                               StepPlace place) {
   ScheduleOptions options = setup.schedule;
   options.num_micro_batches = std::move(num_micro_batches);
   if (!is_training) return build_schedule("forward-only", options);
   options.clips_norm = norms == NormExchange::kSquaredNorms;
+  options.place = place;
   return build_schedule(setup.plan.schedule, options);
 }
 

@@ -75,10 +75,14 @@ struct RunSetup {
                                                        const Partition& partition,
                                                        bool is_training);
 
-// The schedule of a step in which each replica has these numbers of micro-batches.
+// The schedule of a step in which each replica has these numbers of micro-batches, at this place of
+// an uninterrupted run.
 enum class NormExchange : uint8_t { kNone, kSquaredNorms };
 [[nodiscard]] Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
                                              std::vector<int32_t> num_micro_batches,
-                                             NormExchange norms);
+                                             NormExchange norms,
+                                             StepPlace place = StepPlace::kAlone);
+// The versions of the weights that the plan's schedule keeps; with 2, steps may overlap.
+[[nodiscard]] int32_t num_weight_versions(const Plan& plan);
 
 }  // namespace trireme

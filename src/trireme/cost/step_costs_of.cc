@@ -280,17 +280,20 @@ Result<Profile> analytic_profile(const Graph& graph, const std::string& model,
   return profile;
 }
 
-int64_t static_bytes(const Graph& graph, const Stage& stage, int32_t num_optimizer_states) {
+int64_t static_bytes(const Graph& graph, const Stage& stage, int32_t num_optimizer_states,
+                     int32_t num_weight_versions) {
   const std::vector<bool> gets = gets_gradient(graph);
   int64_t sum = 0;
   for (const int32_t input : stage.inputs) {
     if (graph.inputs[input].kind == GraphInput::Kind::kUser) continue;
     const Result<int64_t> bytes = value_bytes(graph, graph.inputs[input].value, {});
     if (!bytes.ok()) continue;
-    sum += bytes.value();
-    if (gets[input]) {
-      sum += accumulator_bytes(graph, input) + num_optimizer_states * bytes.value();
+    if (!gets[input]) {
+      sum += bytes.value();
+      continue;
     }
+    sum += num_weight_versions * (bytes.value() + accumulator_bytes(graph, input)) +
+           num_optimizer_states * bytes.value();
   }
   return sum;
 }

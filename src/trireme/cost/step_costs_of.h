@@ -38,9 +38,10 @@ struct AnalyticOptions {
                                                const std::vector<int64_t>& micro_batches,
                                                const AnalyticOptions& options);
 
-// One rank's memory of parameters: weights, their accumulators, the optimizer's state, buffers.
+// One rank's memory of parameters: weights and their accumulators in each version, the optimizer's
+// state, buffers.
 [[nodiscard]] int64_t static_bytes(const Graph& graph, const Stage& stage,
-                                   int32_t num_optimizer_states);
+                                   int32_t num_optimizer_states, int32_t num_weight_versions = 1);
 
 // For micro-batches of `micro_batch` samples. `measured` may be null; what it lacks is analytic.
 // Errors: a plan or a profile of another model; more time or memory than costs may have.

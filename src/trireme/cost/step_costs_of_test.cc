@@ -85,6 +85,9 @@ TEST(StepCostsOf, CountParametersGradientsAndWhatTheOptimizerKeeps) {
   const StepCosts costs = step_costs_of(graph, plan_of(graph), 3, nullptr, options()).value();
   EXPECT_EQ(costs.stages[0].static_bytes, 4 * 128);  // weight, gradient and two states
   EXPECT_EQ(costs.stages[1].static_bytes, 4 * 64);
+  // Two versions of weights and gradients, and the states once.
+  const Partition partition = partition_by_plan(plan_of(graph), graph).value();
+  EXPECT_EQ(static_bytes(graph, partition.stages[0], 2, 2), 6 * 128);
   EXPECT_EQ(costs.stages[0].bucket_bytes, std::vector<int64_t>{128});
   EXPECT_EQ(costs.stages[1].bucket_bytes, std::vector<int64_t>{64});
   // Weight and states are read and written, the gradient is passed over four times.

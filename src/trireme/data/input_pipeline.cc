@@ -94,19 +94,27 @@ Result<std::vector<SymbolValues>> InputPipeline::begin_step() {
   std::unique_lock lock(mutex_);
   TRIREME_CHECK(begun_ + 1 < options_.num_steps, "a step beyond the last one is begun");
   ++begun_;
-  while (!steps_.empty() && steps_.front().number < begun_) {
+  while (!steps_.empty() && steps_.front().number + 1 < begun_) {
     for (const auto& [index, inputs] : steps_.front().inputs) ready_bytes_ -= bytes_of(inputs);
     steps_.pop_front();
   }
   changed_.notify_all();
-  changed_.wait(lock, [&] { return !steps_.empty(); });
-  return *steps_.front().symbols;
+  const Step* step = nullptr;
+  changed_.wait(lock, [&] { return (step = find_step(begun_)) != nullptr; });
+  return *step->symbols;
 }
 
-Result<std::vector<InputTensor>> InputPipeline::take(int32_t micro_batch) {
+int64_t InputPipeline::begun() {
+  const std::scoped_lock lock(mutex_);
+  return begun_;
+}
+
+Result<std::vector<InputTensor>> InputPipeline::take(int64_t step, int32_t micro_batch) {
   std::unique_lock lock(mutex_);
-  TRIREME_CHECK(!steps_.empty() && steps_.front().number == begun_, "inputs belong to a step");
-  auto& ready = steps_.front().inputs;
+  Step* const begun = find_step(step);
+  TRIREME_CHECK(begun != nullptr && step <= begun_, "inputs belong to a step that was begun");
+  // Others may come and go in the deque, whose elements stay where they are.
+  auto& ready = begun->inputs;
   is_waited_for_ = true;
   changed_.notify_all();
   changed_.wait(lock, [&] { return ready.contains(micro_batch); });

@@ -3,7 +3,7 @@
 //
 //   InputPipeline pipeline({...});     the thread begins with step 0
 //   pipeline.begin_step();             sizes of the micro-batches of the next step
-//   pipeline.take(0), take(1), ...     their inputs, in any order, each once
+//   pipeline.take(step, 0), ...        their inputs, in any order, each once
 //
 // It prepares micro-batches in order, up to the end of the step after the one that was begun, and
 // holds back when more than `ahead_bytes` lie ready and nobody waits. What it prepares follows from
@@ -51,11 +51,14 @@ class InputPipeline {
   InputPipeline& operator=(const InputPipeline&) = delete;
   ~InputPipeline();  // waits for the read at hand
 
-  // Goes on to the next step, forgetting what was not taken of the one before. The symbols of the
-  // replica's micro-batches. REQUIRES: there is a next step.
+  // Goes on to the next step, forgetting what was not taken of those before the last. The symbols
+  // of the replica's micro-batches. REQUIRES: there is a next step.
   [[nodiscard]] Result<std::vector<SymbolValues>> begin_step();
-  // As InputPipelineOptions::inputs. REQUIRES: a step is begun; nobody has taken them before.
-  [[nodiscard]] Result<std::vector<InputTensor>> take(int32_t micro_batch);
+  // The number of the step that was begun last.
+  [[nodiscard]] int64_t begun();
+  // As InputPipelineOptions::inputs. REQUIRES: the step was begun last, or is the one before that;
+  // nobody has taken them before.
+  [[nodiscard]] Result<std::vector<InputTensor>> take(int64_t step, int32_t micro_batch);
 
  private:
   struct Step {
@@ -76,7 +79,8 @@ class InputPipeline {
   const InputPipelineOptions options_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<Step> steps_;      // the one that was begun, and what is prepared; guarded by mutex_
+  // The one that was begun, the one before, and what is prepared; guarded by mutex_.
+  std::deque<Step> steps_;
   int64_t begun_ = -1;          // the step that was begun; guarded by mutex_
   size_t ready_bytes_ = 0;      // guarded by mutex_
   bool is_waited_for_ = false;  // guarded by mutex_

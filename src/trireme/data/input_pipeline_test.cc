@@ -60,8 +60,8 @@ TEST(InputPipeline, GivesTheRowsOfEachStepInOrder) {
       EXPECT_EQ(symbols.value()[0].at("s0"), 2);
       EXPECT_EQ(symbols.value()[1].at("s0"), 1);
       // In any order.
-      EXPECT_EQ(numbers(pipeline.take(1)), (std::vector{30 * step + 20}));
-      EXPECT_EQ(numbers(pipeline.take(0)), (std::vector{30 * step, 30 * step + 10}));
+      EXPECT_EQ(numbers(pipeline.take(step, 1)), (std::vector{30 * step + 20}));
+      EXPECT_EQ(numbers(pipeline.take(step, 0)), (std::vector{30 * step, 30 * step + 10}));
     }
   }
 }
@@ -72,18 +72,28 @@ TEST(InputPipeline, ForgetsWhatWasNotTaken) {
   ASSERT_TRUE(pipeline.begin_step().ok());
   ASSERT_TRUE(pipeline.begin_step().ok());
   ASSERT_TRUE(pipeline.begin_step().ok());
-  EXPECT_EQ(numbers(pipeline.take(0)), (std::vector{40}));
+  EXPECT_EQ(numbers(pipeline.take(2, 0)), (std::vector{40}));
+}
+
+TEST(InputPipeline, KeepsTheStepBeforeTheLast) {
+  const Data data;
+  InputPipeline pipeline(in_order(data, 2, 4));
+  ASSERT_TRUE(pipeline.begin_step().ok());
+  ASSERT_TRUE(pipeline.begin_step().ok());
+  EXPECT_EQ(pipeline.begun(), 1);
+  EXPECT_EQ(numbers(pipeline.take(1, 0)), (std::vector{20}));
+  EXPECT_EQ(numbers(pipeline.take(0, 1)), (std::vector{10}));
 }
 
 TEST(InputPipeline, TellsAFailureToWhoeverTakesThatMicroBatch) {
   const Data data;
   InputPipeline pipeline(in_order(data, 5, 2));
   ASSERT_TRUE(pipeline.begin_step().ok());
-  EXPECT_EQ(numbers(pipeline.take(0)), (std::vector{0, 10, 20}));
-  EXPECT_EQ(numbers(pipeline.take(1)), (std::vector{30, 40}));
+  EXPECT_EQ(numbers(pipeline.take(0, 0)), (std::vector{0, 10, 20}));
+  EXPECT_EQ(numbers(pipeline.take(0, 1)), (std::vector{30, 40}));
   ASSERT_TRUE(pipeline.begin_step().ok());
-  EXPECT_EQ(numbers(pipeline.take(0)), (std::vector{50, 60, 70}));
-  const auto failed = pipeline.take(1);
+  EXPECT_EQ(numbers(pipeline.take(1, 0)), (std::vector{50, 60, 70}));
+  const auto failed = pipeline.take(1, 1);
   ASSERT_FALSE(failed.ok());
   EXPECT_EQ(failed.error().message,
             data.path + ": sample 9 does not suit the input x: 9000 does not fit i8 (-128 to 127)");

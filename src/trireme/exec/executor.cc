@@ -41,15 +41,20 @@ Result<CommunicatorId> Executor::join_one(const std::string& name, std::vector<i
   return while_doing(fmt::format("joining communicator {}", name), joined.error());
 }
 
-Status Executor::run_step(const Schedule& schedule) {
+Status Executor::run_step(const Schedule& schedule, const Schedule* next) {
   TRIREME_CHECK(world_.is_valid(), "an executor joins before it runs");
   TRIREME_CHECK(tied_.size() == schedule.tied_groups.size() &&
                     static_cast<size_t>(rank_) < schedule.ranks.size() &&
                     replicas_.is_valid() == (schedule.num_micro_batches.size() > 1),
                 "a schedule of another shape than the one that was joined");
-  TRIREME_CHECK(receives_.empty() && sends_.empty() && collectives_.empty(),
+  TRIREME_CHECK(
+      (next_ != nullptr) == !schedule.num_found.empty() && (next_ == nullptr || next_ == &schedule),
+      "a step that overlaps with the one before runs after it");
+  TRIREME_CHECK((next != nullptr) == !schedule.num_ahead.empty(),
+                "a step that runs ahead knows the next one");
+  TRIREME_CHECK(next_ != nullptr || (receives_.empty() && sends_.empty() && collectives_.empty()),
                 "no step runs after one that failed");
-  next_receive_ = 0;
+  next_ = next;
   TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead)));
   for (const Action& action : schedule.ranks[static_cast<size_t>(rank_)]) {
     set_current(describe(schedule, rank_, action));
@@ -60,10 +65,22 @@ Status Executor::run_step(const Schedule& schedule) {
     TRIREME_TRY(naming(schedule, action, run_action(schedule, action)));
     if (sends_.size() > kMaxSendsInFlight) TRIREME_TRY(collect_oldest_send(schedule));
   }
-  TRIREME_TRY(collect_collectives(schedule, nullptr));
-  while (!sends_.empty()) TRIREME_TRY(collect_oldest_send(schedule));
+  if (next == nullptr) {
+    TRIREME_TRY(collect_collectives(schedule, nullptr));
+    while (!sends_.empty()) TRIREME_TRY(collect_oldest_send(schedule));
+  }
+  begin_next_step(schedule);
   set_current(std::string(kBetweenSteps));
   return Status();
+}
+
+void Executor::begin_next_step(const Schedule& schedule) {
+  for (std::deque<Transfer>* transfers : {&receives_, &sends_, &collectives_}) {
+    for (Transfer& transfer : *transfers) --transfer.action.batch;
+  }
+  const size_t count = schedule.ranks[static_cast<size_t>(rank_)].size();
+  next_receive_ = next_ == nullptr ? 0 : next_receive_ - std::min(next_receive_, count);
+  ++step_;
 }
 
 std::string Executor::current_action() const {
@@ -98,7 +115,7 @@ Status Executor::run_send(const Schedule& schedule, const Action& action) {
   sends_.push_back(std::move(transfer));
   Transfer& send = sends_.back();
   for (size_t part = 0; part < send.message.parts.size(); ++part) {
-    const int32_t tag = transfer_tag(other.action, static_cast<int32_t>(part));
+    const int32_t tag = transfer_tag(other.action, step_, static_cast<int32_t>(part));
     TRIREME_TRY(const Ticket ticket,
                 transport_.post_send(other.rank, tag, send.message.parts[part]));
     send.tickets.push_back(ticket);
@@ -124,9 +141,14 @@ Status Executor::run_receive(const Action& action) {
 
 Status Executor::post_receives(const Schedule& schedule, size_t count) {
   const std::vector<Action>& actions = schedule.ranks[static_cast<size_t>(rank_)];
-  for (; receives_.size() < count && next_receive_ < actions.size(); ++next_receive_) {
-    const Action& action = actions[next_receive_];
+  const size_t num_next = next_ == nullptr ? 0 : next_->ranks[static_cast<size_t>(rank_)].size();
+  for (; receives_.size() < count && next_receive_ < actions.size() + num_next; ++next_receive_) {
+    const bool is_ahead = next_receive_ >= actions.size();
+    Action action = is_ahead
+                        ? next_->ranks[static_cast<size_t>(rank_)][next_receive_ - actions.size()]
+                        : actions[next_receive_];
     if (!is_receive(action.kind)) continue;
+    if (is_ahead) ++action.batch;
     TRIREME_TRY(naming(schedule, action, post_receive(schedule, action)));
   }
   return Status();
@@ -138,7 +160,7 @@ Status Executor::post_receive(const Schedule& schedule, const Action& action) {
   receives_.push_back(std::move(transfer));
   Transfer& receive = receives_.back();
   for (size_t part = 0; part < receive.message.parts.size(); ++part) {
-    const int32_t tag = transfer_tag(action, static_cast<int32_t>(part));
+    const int32_t tag = transfer_tag(action, step_, static_cast<int32_t>(part));
     TRIREME_TRY(const Ticket ticket,
                 transport_.post_receive(sender, tag, receive.message.parts[part]));
     receive.tickets.push_back(ticket);

@@ -3,6 +3,7 @@
 //   Executor executor(rank, kernels, transport);
 //   executor.join(schedule)           once: the communicators that the schedules of this run use
 //   executor.run_step(schedule)       once a step
+//   executor.run_step(schedule, next) where the step overlaps with the next one
 //
 // Receives are posted `look_ahead` receives ahead of the one that is waited for. Sends are posted
 // and collected when the step ends, or when kMaxSendsInFlight newer ones are posted: that bounds
@@ -11,6 +12,10 @@
 // needs its result (waits_for()), so that what is between runs while it travels; what nothing needs
 // is waited for when the step ends. Tags (tags.h) separate kind, micro-batch, chunk and part, so
 // transfers that are in flight together cannot be mistaken for each other.
+//
+// Where a step overlaps with the next (Schedule::num_ahead), its receives are posted ahead beyond
+// its end, and what it sends and sums stays in flight; the next step waits for it. Between the two,
+// the kernels are told that what was of the next batch is of this one now.
 //
 // One thread runs an executor; current_action() may be called from any other.
 #pragma once
@@ -52,7 +57,9 @@ class Executor {
   // REQUIRES: joined; verified, of the same shape (stages, replicas, tied groups) as the one
   // joined. On an error the step is lost: other ranks may wait for this one, so the caller ends the
   // run.
-  Status run_step(const Schedule& schedule);
+  // `next`: what the next call runs; it is needed where this step runs passes of it ahead, and must
+  // be absent elsewhere.
+  Status run_step(const Schedule& schedule, const Schedule* next = nullptr);
 
   // What the rank is doing, for people: "RA3 (activations of micro-batch 3 from rank 0)", or
   // kBetweenSteps. After a step that failed: the action that failed. Any thread.
@@ -77,6 +84,8 @@ class Executor {
   Status collect_collectives(const Schedule& schedule, const Action* action);
   Status run_compute(const Action& action);
   Status collect_oldest_send(const Schedule& schedule);
+  // What is in flight is now counted from the next step.
+  void begin_next_step(const Schedule& schedule);
   // Posts the receives of this rank's list until `count` are posted and not yet waited for.
   Status post_receives(const Schedule& schedule, size_t count);
   Status post_receive(const Schedule& schedule, const Action& action);
@@ -98,11 +107,15 @@ class Executor {
   CommunicatorId world_;
   CommunicatorId replicas_;
   std::vector<CommunicatorId> tied_;  // by tied group; invalid where this rank is no member
-  // The step that runs.
+  // The step that runs, and what the one before has left in flight.
   std::deque<Transfer> receives_;
   std::deque<Transfer> sends_;
   std::deque<Transfer> collectives_;  // in the order in which they were issued
-  size_t next_receive_ = 0;           // position from which the next receive to post is looked for
+  // From where the next receive to post is looked for: a position in the lists of this step and the
+  // next one after each other.
+  size_t next_receive_ = 0;
+  const Schedule* next_ = nullptr;  // the step after the one that runs, where they overlap
+  int64_t step_ = 0;                // counts the steps of the run
 
   mutable std::mutex mutex_;
   std::string current_{kBetweenSteps};  // guarded by mutex_

@@ -1,6 +1,8 @@
 // Whole runs: every schedule of a grid, over transports that block, and that fail.
 #include <algorithm>
+#include <random>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -156,6 +158,70 @@ TEST(ExecutorRuns, EndAlsoWhereSendsBlockUntilTheirReceiveIsPosted) {
     schedule.look_ahead = 0;
     while (!verify_schedule(schedule).ok()) ++schedule.look_ahead;
     expect_runs(schedule, {.num_steps = 2, .decorate = make_blocking});
+  }
+}
+
+// Yields now and then, so that ranks meet in other orders.
+class DelayingTransport : public ForwardingTransport {
+ public:
+  DelayingTransport(Transport& inner, uint64_t seed) : ForwardingTransport(inner), random_(seed) {}
+  Result<Ticket> post_send(int32_t peer, int32_t tag, std::span<const std::byte> bytes) override {
+    delay();
+    return ForwardingTransport::post_send(peer, tag, bytes);
+  }
+  Result<Ticket> post_receive(int32_t peer, int32_t tag, std::span<std::byte> bytes) override {
+    delay();
+    return ForwardingTransport::post_receive(peer, tag, bytes);
+  }
+  Result<Ticket> post_all_reduce(CommunicatorId communicator, DType dtype,
+                                 std::span<std::byte> bytes) override {
+    delay();
+    return ForwardingTransport::post_all_reduce(communicator, dtype, bytes);
+  }
+  Status wait(Ticket ticket) override {
+    delay();
+    return ForwardingTransport::wait(ticket);
+  }
+
+ private:
+  void delay() {
+    for (uint64_t count = random_() % 8 == 0 ? random_() % 64 : 0; count > 0; --count) {
+      std::this_thread::yield();
+    }
+  }
+  std::mt19937_64 random_;
+};
+
+// Whole runs of 2BW, whose steps overlap: each message holds what its own batch sent.
+TEST(ExecutorRuns, MoveWhatCrossesTheBorderOfSteps) {
+  for (const int32_t num_stages : {1, 2, 3, 5}) {
+    for (const std::vector<int32_t>& counts : {std::vector<int32_t>{4}, {5, 4}, {9, 6}}) {
+      for (const bool clips : {false, true}) {
+        ScheduleOptions options{
+            .num_stages = num_stages, .num_micro_batches = counts, .clips_norm = clips};
+        if (num_stages > 1) options.tied_groups = {{0, num_stages - 1}};
+        if (counts.size() > 1) options.num_buckets.assign(static_cast<size_t>(num_stages), 2);
+        std::vector<Schedule> steps = build_run("2bw", options, 4).value();
+        const auto expect_success = [&](const RunOptions& run) {
+          const RunOutcome outcome = run_steps(steps, run);
+          for (const Status& status : outcome.ranks) {
+            ASSERT_TRUE(status.ok()) << status.error().message << "\n" << to_text(steps[1]);
+          }
+        };
+        for (uint64_t seed = 0; seed < 4; ++seed) {
+          expect_success({.decorate = [&](int32_t rank, Transport& inner) {
+            return std::make_unique<DelayingTransport>(inner, seed * 100 + rank);
+          }});
+        }
+        // The smallest look-ahead that the verifier accepts.
+        const auto set_look_ahead = [&](int32_t look_ahead) {
+          for (Schedule& step : steps) step.look_ahead = look_ahead;
+        };
+        set_look_ahead(0);
+        while (!verify_run(steps).ok()) set_look_ahead(steps[0].look_ahead + 1);
+        expect_success({.decorate = make_blocking});
+      }
+    }
   }
 }
 

@@ -86,7 +86,7 @@ class ManyPartsKernels : public PatternKernels {
   using PatternKernels::PatternKernels;
   Result<Message> message(const Action& action) override {
     TRIREME_TRY(Message message, PatternKernels::message(action));
-    message.parts.resize(4097);
+    message.parts.resize(2049);
     return message;
   }
 };
@@ -99,9 +99,9 @@ TEST(Executor, RefusesAMessageWithMoreTensorsThanTagsHaveRoomFor) {
   Executor executor(0, kernels, *loopback);
   ASSERT_TRUE(executor.join(schedule).ok());
   EXPECT_EQ(executor.run_step(schedule).error().message,
-            "SC0 (losses and item counts of all ranks): the message has 4097 tensors, the executor "
+            "SC0 (losses and item counts of all ranks): the message has 2049 tensors, the executor "
             "moves at "
-            "most 4096");
+            "most 2048");
 }
 
 TEST(Executor, TellsWhatItWaitsForWhileItRuns) {

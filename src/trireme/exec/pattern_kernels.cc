@@ -10,11 +10,12 @@
 namespace trireme {
 namespace {
 
-// The byte that fills a part, from what the sender sends.
+// The byte that fills a part, from what the sender sends. Batches count through the whole run here
+// and below.
 std::byte fill_byte(int32_t sender, const Action& send, size_t part) {
   const size_t number = static_cast<size_t>(sender) * 101 + static_cast<size_t>(send.kind) * 31 +
                         static_cast<size_t>(send.index) * 7 + static_cast<size_t>(send.chunk) * 3 +
-                        part + 1;
+                        static_cast<size_t>(send.batch + 1) * 53 + part + 1;
   return static_cast<std::byte>(number % 251);
 }
 
@@ -25,7 +26,8 @@ std::vector<size_t> part_sizes(const Action& action) {
 
 // What a rank contributes to a reduction: small whole numbers, whose sums are exact.
 double contribution(int32_t rank, const Action& action) {
-  return rank * 10.0 + action.index + (action.kind == ActionKind::kTiedReduce ? 1000.0 : 0.0);
+  return rank * 10.0 + action.index + action.batch * 0.5 +
+         (action.kind == ActionKind::kTiedReduce ? 1000.0 : 0.0);
 }
 
 template <typename Number>
@@ -48,8 +50,10 @@ Status PatternKernels::compute(const Action& action) {
   return Status();
 }
 
-Result<Message> PatternKernels::message(const Action& action) {
-  calls_.push_back("message " + to_text(action));
+Result<Message> PatternKernels::message(const Action& called) {
+  calls_.push_back("message " + to_text(called));
+  Action action = called;
+  action.batch += step_;
   auto memory = std::make_shared<Parts>();
   Message message{.parts = {}, .dtype = DType::kUint8, .owner = memory};
   if (is_collective(action.kind)) {
@@ -67,8 +71,10 @@ Result<Message> PatternKernels::message(const Action& action) {
   return message;
 }
 
-Status PatternKernels::complete(const Action& action) {
-  calls_.push_back("complete " + to_text(action));
+Status PatternKernels::complete(const Action& called) {
+  calls_.push_back("complete " + to_text(called));
+  Action action = called;
+  action.batch += step_;
   const auto found = std::ranges::find(posted_, action, &std::pair<Action, Message>::first);
   if (found == posted_.end()) return Error{"completed without a message"};
   const Message message = found->second;

@@ -21,6 +21,8 @@ class PatternKernels : public Kernels {
   Result<Message> message(const Action& action) override;
   // Fails when the message holds another pattern than its sender's, or another sum.
   Status complete(const Action& action) override;
+  // What was of the next batch is of this one now. Call it after each step.
+  void end_step() { ++step_; }
 
   // One line a call: "F0", "message RA1", "complete RA1".
   [[nodiscard]] const std::vector<std::string>& calls() const { return calls_; }
@@ -30,6 +32,7 @@ class PatternKernels : public Kernels {
 
   const Schedule& schedule_;
   int32_t rank_;
+  int32_t step_ = 0;
   std::vector<std::string> calls_;
   std::vector<std::pair<Action, Message>> posted_;  // messages that are to be completed
 };

@@ -11,6 +11,12 @@
 namespace trireme {
 
 RunOutcome run_schedule(const Schedule& schedule, const RunOptions& options) {
+  return run_steps(std::vector<Schedule>(static_cast<size_t>(options.num_steps), schedule),
+                   options);
+}
+
+RunOutcome run_steps(std::span<const Schedule> steps, const RunOptions& options) {
+  const Schedule& schedule = steps.front();
   const int32_t count = num_ranks(schedule);
   const auto network = make_loopback_network(count);
   RunOutcome outcome;
@@ -22,8 +28,10 @@ RunOutcome run_schedule(const Schedule& schedule, const RunOptions& options) {
     PatternKernels kernels(schedule, rank);
     Executor executor(rank, kernels, decorated ? *decorated : *loopback);
     Status status = executor.join(schedule);
-    for (int32_t step = 0; step < options.num_steps && status.ok(); ++step) {
-      status = executor.run_step(schedule);
+    for (size_t step = 0; step < steps.size() && status.ok(); ++step) {
+      const bool is_followed = !steps[step].num_ahead.empty();
+      status = executor.run_step(steps[step], is_followed ? &steps[step + 1] : nullptr);
+      kernels.end_step();
     }
     if (!status.ok()) shut_down(*network, fmt::format("rank {} failed", rank));
     outcome.calls[static_cast<size_t>(rank)] = kernels.calls();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@
 namespace trireme {
 
 struct RunOptions {
-  int32_t num_steps = 2;
+  int32_t num_steps = 2;  // of a schedule that is run alone
   // Puts a transport of the test before a rank's own, which outlives it.
   std::function<std::unique_ptr<Transport>(int32_t rank, Transport& inner)> decorate = nullptr;
 };
@@ -27,5 +28,7 @@ struct RunOutcome {
 
 // A rank that fails shuts the network down, as a worker does. REQUIRES: verified.
 [[nodiscard]] RunOutcome run_schedule(const Schedule& schedule, const RunOptions& options = {});
+// These steps after each other.
+[[nodiscard]] RunOutcome run_steps(std::span<const Schedule> steps, const RunOptions& options = {});
 
 }  // namespace trireme

@@ -96,9 +96,8 @@ double momentum_of(const Node& node) {
                                                    : static_cast<double>(expression->integer);
 }
 
-}  // namespace
-
-std::vector<int32_t> changed_buffers(const Graph& graph, const VirtualStage& stage) {
+std::vector<int32_t> changed_inputs(const Graph& graph, const VirtualStage& stage,
+                                    bool (*is_wanted)(const GraphInput& input)) {
   const std::vector<ValueId> roots = alias_roots(graph);
   std::set<int32_t> memory;
   for (NodeId id : stage.nodes) {
@@ -108,12 +107,24 @@ std::vector<int32_t> changed_buffers(const Graph& graph, const VirtualStage& sta
   }
   std::vector<int32_t> changed;
   for (const int32_t input : stage.inputs) {
-    if (is_buffer(graph.inputs[input]) &&
+    if (is_wanted(graph.inputs[input]) &&
         memory.contains(roots[graph.inputs[input].value.value].value)) {
       changed.push_back(input);
     }
   }
   return changed;
+}
+
+}  // namespace
+
+std::vector<int32_t> changed_buffers(const Graph& graph, const VirtualStage& stage) {
+  return changed_inputs(graph, stage, is_buffer);
+}
+
+std::vector<int32_t> changed_parameters(const Graph& graph, const VirtualStage& stage) {
+  return changed_inputs(graph, stage, [](const GraphInput& input) {
+    return input.kind == GraphInput::Kind::kParameter;
+  });
 }
 
 namespace {

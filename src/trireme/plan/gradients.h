@@ -31,6 +31,9 @@ struct GradientBucket {
 // The buffers that the forward pass of a virtual stage changes, as indices into Graph::inputs,
 // ascending.
 [[nodiscard]] std::vector<int32_t> changed_buffers(const Graph& graph, const VirtualStage& stage);
+// The same of parameters.
+[[nodiscard]] std::vector<int32_t> changed_parameters(const Graph& graph,
+                                                      const VirtualStage& stage);
 
 // A moving average that batch_norm keeps in a buffer: x <- (1 - momentum) x + momentum s at every
 // micro-batch; or, with momentum 0, a count that grows by a fixed number.

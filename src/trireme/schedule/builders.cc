@@ -29,6 +29,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = 1,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = gpipe_orders},
     {.name = "1f1b",
      .summary = "a forward and a backward in turn; keeps at most one micro-batch a stage alive",
@@ -36,6 +37,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = 1,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = one_f_one_b_orders},
     {.name = "interleaved",
      .summary = "1f1b over chunks: a smaller bubble for more transfers",
@@ -43,6 +45,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = kAnyChunks,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = interleaved_orders},
     {.name = "zb-h1",
      .summary = "1f1b with weight gradients where it would be idle; no more memory",
@@ -50,6 +53,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = 1,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = zb_h1_orders},
     {.name = "zb-h2",
      .summary = "zb-h1 with twice as much ahead: no bubble, twice the memory",
@@ -57,6 +61,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = 1,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = zb_h2_orders},
     {.name = "zb-v",
      .summary = "two chunks a rank as a V, and weight gradients where it would be idle",
@@ -64,6 +69,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = 2,
      .placement = Placement::kV,
+     .num_weight_versions = 1,
      .build_orders = zb_v_orders},
     {.name = "dualpipe-v",
      .summary = "two chunks a rank as a V, forwards and backwards side by side",
@@ -71,6 +77,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = 2,
      .placement = Placement::kV,
+     .num_weight_versions = 1,
      .build_orders = dualpipe_v_orders},
     {.name = "pre-recompute",
      .summary = "1f1b that recomputes, in the drain before the gradient arrives",
@@ -78,6 +85,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = 1,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = pre_recompute_orders},
     {.name = "last-no-recompute",
      .summary = "pre-recompute whose last stage keeps everything",
@@ -85,6 +93,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = 1,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = last_no_recompute_orders},
     {.name = "shifted-critical-path",
      .summary = "last-no-recompute that hides three more recomputations",
@@ -92,7 +101,16 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = 1,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = shifted_critical_path_orders},
+    {.name = "2bw",
+     .summary = "1f1b without a flush: two weight versions, and updates a step late",
+     .source = "Narayanan et al., PipeDream-2BW, ICML 2021",
+     .is_training = true,
+     .num_chunks = 1,
+     .placement = Placement::kLooped,
+     .num_weight_versions = 2,
+     .build_orders = two_bw_orders},
     {.name = "greedy",
      .summary =
          "an order found from the costs of passes, the delay between ranks and a memory limit",
@@ -100,6 +118,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = kAnyChunks,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = greedy_orders},
     {.name = "text",
      .summary = "the order in a file of yours",
@@ -107,6 +126,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = true,
      .num_chunks = kAnyChunks,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = text_orders},
     {.name = "forward-only",
      .summary = "forwards without backwards: an evaluation",
@@ -114,13 +134,32 @@ constexpr ScheduleBuilder kBuilders[] = {
      .is_training = false,
      .num_chunks = kAnyChunks,
      .placement = Placement::kLooped,
+     .num_weight_versions = 1,
      .build_orders = forward_only_orders},
 };
+
+// Of a step that is followed by one: those that are reduced in that one.
+int32_t num_late_buckets(const Schedule& schedule, int32_t stage) {
+  const bool is_tied = std::ranges::any_of(schedule.tied_groups, [&](const auto& stages) {
+    return std::ranges::binary_search(stages, stage);
+  });
+  return is_tied ? schedule.num_buckets[static_cast<size_t>(stage)] : 0;
+}
+
+// By stage: what it runs ahead.
+std::vector<int32_t> ahead_of_stages(const Schedule& schedule) {
+  std::vector<int32_t> counts;
+  for (int32_t stage = 0; stage < schedule.num_stages; ++stage) {
+    counts.push_back(schedule.num_stages - 1 - stage);
+  }
+  return counts;
+}
 
 // The collectives and the update that end a step. Tied gradients are summed over the stages first,
 // so that each replica's bucket then holds the same number wherever the parameter lives. Losses
 // wait for the last backward: a collective in the middle would stop the pipeline.
 std::vector<Action> build_reductions(const Schedule& schedule, int32_t rank) {
+  const bool is_followed = !schedule.num_ahead.empty();
   std::vector<Action> actions;
   actions.push_back({kScalars, static_cast<int32_t>(ScalarExchange::kLosses)});
   if (!schedule.is_training) return actions;
@@ -129,9 +168,12 @@ std::vector<Action> build_reductions(const Schedule& schedule, int32_t rank) {
     if (!std::ranges::binary_search(schedule.tied_groups[group], stage)) continue;
     actions.push_back({kTiedReduce, static_cast<int32_t>(group)});
   }
-  for (int32_t bucket = 0; bucket < schedule.num_buckets[static_cast<size_t>(stage)]; ++bucket) {
+  const int32_t num_late = is_followed ? num_late_buckets(schedule, stage) : 0;
+  for (int32_t bucket = num_late; bucket < schedule.num_buckets[static_cast<size_t>(stage)];
+       ++bucket) {
     actions.push_back({kAllReduce, bucket});
   }
+  if (is_followed) return actions;
   if (schedule.clips_norm) {
     actions.push_back({kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms)});
   }
@@ -190,7 +232,8 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
                     .is_training = builder->is_training,
                     .tied_groups = options.tied_groups,
                     .num_buckets = options.num_buckets,
-                    .clips_norm = options.clips_norm};
+                    .clips_norm = options.clips_norm,
+                    .num_weight_versions = builder->num_weight_versions};
   if (!builder->is_training) schedule.placement = options.placement;
   if (builder->name == "text" && options.order != nullptr) {
     schedule.num_chunks = options.order->num_chunks;
@@ -200,6 +243,15 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
     schedule.num_buckets.assign(static_cast<size_t>(schedule.num_stages), 0);
   }
   TRIREME_TRY(verify_shape(schedule));
+  std::vector<int32_t> num_late;
+  for (int32_t stage = 0; stage < schedule.num_stages; ++stage) {
+    num_late.push_back(num_late_buckets(schedule, stage));
+  }
+  const bool overlaps = builder->num_weight_versions == 2;
+  if (overlaps && follows_a_step(options.place)) schedule.num_found = ahead_of_stages(schedule);
+  if (overlaps && is_followed_by_a_step(options.place)) {
+    schedule.num_ahead = ahead_of_stages(schedule);
+  }
   std::map<int32_t, Schedule> replicas;  // those with as many micro-batches are the same
   for (int32_t rank = 0; rank < num_ranks(schedule); ++rank) {
     const int32_t count =
@@ -212,13 +264,21 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
                                  .placement = schedule.placement,
                                  .costs = options.costs,
                                  .max_in_flight = options.max_in_flight,
-                                 .order = options.order};
+                                 .order = options.order,
+                                 .place = options.place,
+                                 .clips_norm = options.clips_norm,
+                                 .num_late_buckets = num_late};
       TRIREME_TRY(const ComputeOrders orders, builder->build_orders(request));
       entry->second = with_transfers(request, orders);
     }
     std::vector<Action> actions =
         entry->second.ranks[static_cast<size_t>(stage_of(schedule, rank))];
-    const std::vector<Action> reductions = build_reductions(schedule, rank);
+    std::vector<Action> reductions = build_reductions(schedule, rank);
+    // The update of the batch before computes while the sums of this one travel.
+    if (!schedule.num_ahead.empty() && !actions.empty() && actions.back().kind == kUpdate) {
+      reductions.push_back(actions.back());
+      actions.pop_back();
+    }
     actions.insert(actions.end(), reductions.begin(), reductions.end());
     schedule.ranks.push_back(std::move(actions));
   }
@@ -232,6 +292,21 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
   TRIREME_TRY(std::move(verified));
   TRIREME_TRY(check_in_flight(schedule, options.max_in_flight));
   return schedule;
+}
+
+Result<std::vector<Schedule>> build_run(std::string_view name, const ScheduleOptions& options,
+                                        int32_t num_steps) {
+  std::vector<Schedule> steps;
+  for (int32_t step = 0; step < num_steps; ++step) {
+    ScheduleOptions of_step = options;
+    const bool is_last = step + 1 == num_steps;
+    of_step.place = step == 0 ? (is_last ? StepPlace::kAlone : StepPlace::kFirst)
+                              : (is_last ? StepPlace::kLast : StepPlace::kBetween);
+    TRIREME_TRY(Schedule schedule, build_schedule(name, of_step));
+    steps.push_back(std::move(schedule));
+  }
+  TRIREME_TRY(verify_run(steps));
+  return steps;
 }
 
 }  // namespace trireme

@@ -12,6 +12,15 @@
 
 namespace trireme {
 
+// Where a step lies in a run whose steps overlap (Schedule::num_found, num_ahead).
+enum class StepPlace : uint8_t { kAlone, kFirst, kBetween, kLast };
+[[nodiscard]] constexpr bool follows_a_step(StepPlace place) {
+  return place == StepPlace::kBetween || place == StepPlace::kLast;
+}
+[[nodiscard]] constexpr bool is_followed_by_a_step(StepPlace place) {
+  return place == StepPlace::kFirst || place == StepPlace::kBetween;
+}
+
 struct ScheduleOptions {
   int32_t num_stages = 1;
   std::vector<int32_t> num_micro_batches = {};         // of each replica
@@ -28,6 +37,7 @@ struct ScheduleOptions {
   // For `text`: compute actions of one replica, and RG where a wait for a gradient comes earlier
   // than the backward. Outlives the call. Its header has the chunks and the placement.
   const Schedule* order = nullptr;
+  StepPlace place = StepPlace::kAlone;  // of schedules whose steps overlap; others have one place
 };
 
 // What the compute orders of one replica are made from.
@@ -39,8 +49,12 @@ struct OrderRequest {
   PassCosts costs = {};
   int32_t max_in_flight = 0;
   const Schedule* order = nullptr;
+  StepPlace place = StepPlace::kAlone;
+  bool clips_norm = false;
+  std::vector<int32_t> num_late_buckets = {};  // by stage: of the step before, to be reduced here
 };
-// By stage: its compute actions but U; RG where it is to be waited for before other passes.
+// By stage: its compute actions but U; RG where it is to be waited for before other passes. With
+// what the step before has left: AR-, SC1- and U-.
 using ComputeOrders = std::vector<std::vector<Action>>;
 
 inline constexpr int32_t kAnyChunks = 0;
@@ -52,6 +66,7 @@ struct ScheduleBuilder {
   bool is_training;
   int32_t num_chunks;  // a rank has, or kAnyChunks
   Placement placement;
+  int32_t num_weight_versions;  // 2: steps overlap
   // Error: no such order exists for these numbers.
   Result<ComputeOrders> (*build_orders)(const OrderRequest& request);
 };
@@ -62,11 +77,18 @@ struct ScheduleBuilder {
 
 // RA before F, SA after F, RG before B or I, SG after it; after the last of them SC0, the stage's
 // TR, its AR, SC1 when clipping, and U; forward-only ends with SC0. A replica without micro-batches
-// keeps its collectives and its update.
+// keeps its collectives and its update. A step that is followed by one leaves SC1, U, and the AR of
+// stages with tied parameters, which would wait for TR, to that one.
 //
 // Builds, completes (transfers, reductions, update) and verifies. An unknown name lists the known
 // ones; numbers that no schedule exists for are refused with the numbers in the message.
 [[nodiscard]] Result<Schedule> build_schedule(std::string_view name,
                                               const ScheduleOptions& options);
+
+// The schedules of an uninterrupted run of so many steps, in their order: of a schedule whose steps
+// overlap the first, those between and the last. Verified as a whole. REQUIRES: a step at least.
+[[nodiscard]] Result<std::vector<Schedule>> build_run(std::string_view name,
+                                                      const ScheduleOptions& options,
+                                                      int32_t num_steps);
 
 }  // namespace trireme

@@ -189,8 +189,8 @@ std::string message_of(std::string_view name, const ScheduleOptions& options) {
 TEST(Builders, RefuseNumbersThatNoScheduleExistsFor) {
   EXPECT_EQ(message_of("zigzag", {}),
             "unknown schedule \"zigzag\"; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, "
-            "dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, greedy, text, "
-            "forward-only");
+            "dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, 2bw, greedy, "
+            "text, forward-only");
   EXPECT_EQ(message_of("1f1b", {.num_stages = 0, .num_micro_batches = {4}}),
             "0 stages and 4 micro-batches: a schedule needs 1 to 1048576 stages and at least 1 "
             "micro-batch");

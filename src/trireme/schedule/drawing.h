@@ -14,7 +14,7 @@
 namespace trireme {
 
 // Other costs than the usual ones make other numbers of cells. Each line ends in a newline and has
-// no trailing spaces. REQUIRES: verified; a makespan that has room in memory.
+// no trailing spaces. REQUIRES: as timetable(); a makespan that has room in memory.
 [[nodiscard]] std::string draw(const Schedule& schedule, const PassCosts& costs = {});
 
 }  // namespace trireme

@@ -108,7 +108,7 @@ std::optional<Counterpart> counterpart(const Schedule& schedule, int32_t rank,
       place_of(schedule, rank, virtual_stage + (goes_to_next ? 1 : -1));
   if (!other || other->rank == rank) return std::nullopt;
   return Counterpart{.rank = other->rank,
-                     .action = {opposite(action.kind), action.index, other->chunk}};
+                     .action = {opposite(action.kind), action.index, other->chunk, action.batch}};
 }
 
 Counterpart other_side(const Schedule& schedule, int32_t rank, const Action& action) {
@@ -136,7 +136,10 @@ std::vector<int32_t> members(const Schedule& schedule, int32_t rank, const Actio
 }
 
 std::string describe(const Schedule& schedule, int32_t rank, const Action& action) {
-  return fmt::format("{} ({})", to_text(action), meaning(schedule, rank, action));
+  const std::string_view batch = action.batch < 0   ? ", of the step before"
+                                 : action.batch > 0 ? ", of the next step"
+                                                    : "";
+  return fmt::format("{} ({}{})", to_text(action), meaning(schedule, rank, action), batch);
 }
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <optional>
 
 #include <fmt/format.h>
@@ -113,7 +114,7 @@ struct Field {
   bool (*set)(Schedule& schedule, std::string_view value);
 };
 
-constexpr std::array<Field, 9> kFields = {{
+constexpr std::array<Field, 12> kFields = {{
     {"stages", "a number", true,
      [](Schedule& s, std::string_view v) { return set_number(s.num_stages, v); }},
     {"chunks", "a number", false,
@@ -132,6 +133,12 @@ constexpr std::array<Field, 9> kFields = {{
     {"tied", "groups of stages such as 0+3,1+2", false,
      [](Schedule& s, std::string_view v) { return set_groups(s.tied_groups, v); }},
     {"clip-norm", "", false, [](Schedule& s, std::string_view) { return s.clips_norm = true; }},
+    {"versions", "a number", false,
+     [](Schedule& s, std::string_view v) { return set_number(s.num_weight_versions, v); }},
+    {"found", "numbers parted by commas", false,
+     [](Schedule& s, std::string_view v) { return set_numbers(s.num_found, v); }},
+    {"ahead", "numbers parted by commas", false,
+     [](Schedule& s, std::string_view v) { return set_numbers(s.num_ahead, v); }},
     {"evaluation", "", false,
      [](Schedule& s, std::string_view) { return !(s.is_training = false); }},
 }};
@@ -212,18 +219,21 @@ std::string to_text(const Action& action) {
   std::string text(kKinds[static_cast<size_t>(action.kind)].text);
   if (action.kind != ActionKind::kUpdate) text += fmt::format("{}", action.index);
   if (action.chunk != 0) text += fmt::format(".{}", action.chunk);
-  return text;
+  return text.append(static_cast<size_t>(std::abs(action.batch)), action.batch < 0 ? '-' : '+');
 }
 
 Result<Action> parse_action(std::string_view text) {
-  const std::string_view letters =
-      text.substr(0, std::min(text.find_first_of(".0123456789"), text.size()));
+  const bool has_sign = text.ends_with('+') || text.ends_with('-');
+  const std::string_view unsigned_text = text.substr(0, text.size() - (has_sign ? 1 : 0));
+  const std::string_view letters = unsigned_text.substr(
+      0, std::min(unsigned_text.find_first_of(".0123456789"), unsigned_text.size()));
   const std::optional<ActionKind> kind = kind_from_text(letters);
   if (!kind) {
     return Error{fmt::format("unknown action {}; known are {}", in_quotes(text), known_kinds())};
   }
   Action action{.kind = *kind};
-  std::string_view rest = text.substr(letters.size());
+  if (has_sign) action.batch = text.back() == '+' ? 1 : -1;
+  const std::string_view rest = unsigned_text.substr(letters.size());
   if (*kind == ActionKind::kUpdate) {
     if (!rest.empty()) return Error{fmt::format("action {}: U takes no number", in_quotes(text))};
     return action;
@@ -260,6 +270,15 @@ std::string to_text(const Schedule& schedule) {
                         fmt::join(schedule.tied_groups[group], "+"));
   }
   if (schedule.clips_norm) text += " clip-norm";
+  if (schedule.num_weight_versions != 1) {
+    text += fmt::format(" versions={}", schedule.num_weight_versions);
+  }
+  if (!schedule.num_found.empty()) {
+    text += fmt::format(" found={}", fmt::join(schedule.num_found, ","));
+  }
+  if (!schedule.num_ahead.empty()) {
+    text += fmt::format(" ahead={}", fmt::join(schedule.num_ahead, ","));
+  }
   if (!schedule.is_training) text += " evaluation";
   text += "\n";
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {

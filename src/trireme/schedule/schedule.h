@@ -29,6 +29,14 @@
 // a virtual stage to the next on the same rank is no transfer: it is read where it is. `.0` is not
 // written. Micro-batches count from 0 within the replica. rank = replica * num_stages + stage.
 //
+// A step of an uninterrupted run may overlap with its neighbours: an action ends in + where it
+// belongs to the batch of the next step, and in - where to that of the step before. F0+ is the
+// forward of the next batch's first micro-batch, U- the update that the batch before has left. The
+// header says by stage how many forwards of its batch a step finds done (found=), and how many of
+// the next one it runs ahead (ahead=); with found= it has the update of the batch before, and with
+// ahead= its own is left. Such steps keep two versions of the weights (versions=2), of which a
+// batch sees the one that the batches before the last have made: U- comes before F+.
+//
 // The text form is a header line and one line a rank, in ascending order:
 //
 //   schedule 1f1b stages=2 micro-batches=2,1 look-ahead=2 buckets=1,1 tied=0+1 clip-norm
@@ -46,9 +54,12 @@
 //           | "buckets=" N { "," N }           one number a stage; all 0 when absent
 //           | "tied=" group { "," group }      group = N "+" N { "+" N }: the stages that hold it
 //           | "clip-norm"
+//           | "versions=" N                  1 when absent
+//           | "found=" N { "," N }           one number a stage
+//           | "ahead=" N { "," N }           one number a stage
 //           | "evaluation"                     is_training is false
 //   rank    = "rank" N ":" { action }          N counts from 0
-//   action  = KIND [ N ] [ "." N ]             as in the table above; U has no number
+//   action  = KIND [ N ] [ "." N ] [ "+" | "-" ]     as in the table above; U has no number
 //   N       = decimal digits without sign or leading zeros
 #pragma once
 
@@ -120,12 +131,15 @@ struct Action {
   ActionKind kind = ActionKind::kForward;
   int32_t index = 0;  // micro-batch, bucket, tied group or ScalarExchange; 0 for U
   int32_t chunk = 0;
+  int32_t batch = 0;  // -1, 0 or 1: of the step before, of this one, of the next; see unroll.h
   bool operator==(const Action&) const = default;
 };
 
-// Whether an action needs the result of a collective that its rank has issued before it: an AR the
-// sums of tied gradients, SC1 all gradients and the number of items, U all there is.
+// Whether an action needs the result of a collective that its rank has issued before it, of its own
+// batch: an AR the sums of tied gradients, SC1 all gradients and the number of items, U all there
+// is.
 [[nodiscard]] constexpr bool waits_for(const Action& action, const Action& collective) {
+  if (action.batch != collective.batch) return false;
   if (action.kind == ActionKind::kAllReduce) return collective.kind == ActionKind::kTiedReduce;
   if (action.kind == ActionKind::kScalars) {
     return action.index == static_cast<int32_t>(ScalarExchange::kSquaredNorms);
@@ -146,6 +160,11 @@ struct Schedule {
   // num_buckets[stage]: gradient buckets that are reduced over the replicas; 0 when dp is 1.
   std::vector<int32_t> num_buckets = {};
   bool clips_norm = false;  // SC1 before U
+  int32_t num_weight_versions = 1;
+  // By stage, or empty: what of its batch the step finds done, and of the next batch it does.
+  std::vector<int32_t> num_found = {};
+  std::vector<int32_t> num_ahead = {};
+  int32_t num_steps = 1;  // more: several steps as one (unroll.h), which have no text form
   std::vector<std::vector<Action>> ranks = {};
   bool operator==(const Schedule&) const = default;
 };

@@ -7,12 +7,14 @@ namespace trireme {
 
 ScheduleIndex::ScheduleIndex(const Schedule& schedule) : schedule_(schedule) {
   if (!check_shape(*this).ok() || !check_ranks(*this).ok()) return;
+  if (follows_a_step()) first_batch_ = -1;
+  last_batch_ = schedule.num_steps - (is_followed() ? 0 : 1);
   ranks_.resize(schedule.ranks.size());
   for (int32_t rank = 0; rank < num_ranks(); ++rank) {
     Rank& kinds = ranks_[static_cast<size_t>(rank)];
     for (int32_t kind = 0; kind < kNumActionKinds; ++kind) {
-      const int64_t slots =
-          int64_t{num_indices(rank, static_cast<ActionKind>(kind))} * schedule.num_chunks;
+      const int64_t slots = int64_t{last_batch_ - first_batch_ + 1} *
+                            num_indices(rank, static_cast<ActionKind>(kind)) * schedule.num_chunks;
       kinds[static_cast<size_t>(kind)].positions.assign(static_cast<size_t>(slots), -1);
     }
     int32_t position = -1;
@@ -20,16 +22,26 @@ ScheduleIndex::ScheduleIndex(const Schedule& schedule) : schedule_(schedule) {
       ++position;
       if (!is_in_range(rank, action)) continue;
       Kind& kind = kinds[static_cast<size_t>(action.kind)];
-      int32_t& first = kind.positions[slot(action)];
+      int32_t& first = kind.positions[slot(rank, action)];
       if (first < 0) first = position;
-      kind.last = position;
+      if (action.batch == 0) kind.last = position;
     }
   }
 }
 
-size_t ScheduleIndex::slot(const Action& action) const {
-  return static_cast<size_t>(action.index) * static_cast<size_t>(schedule_.num_chunks) +
-         static_cast<size_t>(action.chunk);
+size_t ScheduleIndex::slot(int32_t rank, const Action& action) const {
+  const auto batch = static_cast<size_t>(action.batch - first_batch_);
+  const size_t index = batch * static_cast<size_t>(num_indices(rank, action.kind)) +
+                       static_cast<size_t>(action.index);
+  return index * static_cast<size_t>(schedule_.num_chunks) + static_cast<size_t>(action.chunk);
+}
+
+int32_t ScheduleIndex::num_found(int32_t rank) const {
+  return follows_a_step() ? schedule_.num_found[static_cast<size_t>(stage_of(schedule_, rank))] : 0;
+}
+
+int32_t ScheduleIndex::num_ahead(int32_t rank) const {
+  return is_followed() ? schedule_.num_ahead[static_cast<size_t>(stage_of(schedule_, rank))] : 0;
 }
 
 int32_t ScheduleIndex::num_micro_batches(int32_t rank) const {
@@ -53,13 +65,14 @@ int32_t ScheduleIndex::num_indices(int32_t rank, ActionKind kind) const {
 
 bool ScheduleIndex::is_in_range(int32_t rank, const Action& action) const {
   const int32_t num_chunks = has_micro_batch(action.kind) ? schedule_.num_chunks : 1;
-  return action.index >= 0 && action.index < num_indices(rank, action.kind) && action.chunk >= 0 &&
+  return action.batch >= first_batch_ && action.batch <= last_batch_ && action.index >= 0 &&
+         action.index < num_indices(rank, action.kind) && action.chunk >= 0 &&
          action.chunk < num_chunks;
 }
 
 int32_t ScheduleIndex::position(int32_t rank, const Action& action) const {
   return ranks_[static_cast<size_t>(rank)][static_cast<size_t>(action.kind)]
-      .positions[slot(action)];
+      .positions[slot(rank, action)];
 }
 
 int32_t ScheduleIndex::last_position(int32_t rank, std::initializer_list<ActionKind> kinds) const {

@@ -42,10 +42,11 @@ class Clock {
     const auto number = static_cast<int32_t>(rank);
     const std::optional<Counterpart> other = counterpart(schedule_, number, action);
     if (is_send(action.kind)) {
-      sent_at_[{number, action.kind, action.index, action.chunk}] = time;
+      sent_at_[{number, action.kind, action.index, action.chunk, action.batch}] = time;
     } else if (other) {
       const Action& send = other->action;
-      const auto found = sent_at_.find({other->rank, send.kind, send.index, send.chunk});
+      const auto found =
+          sent_at_.find({other->rank, send.kind, send.index, send.chunk, send.batch});
       if (found == sent_at_.end()) return false;
       time = std::max(time, found->second + costs_.delay);
     } else if (is_compute(action.kind) && action.kind != ActionKind::kUpdate) {
@@ -62,8 +63,8 @@ class Clock {
   std::vector<size_t> places_;  // by rank: the next action
   std::vector<int64_t> times_;  // by rank: when it is free
   std::vector<std::vector<TimedAction>> table_;
-  // By sender, kind, index and chunk.
-  std::map<std::tuple<int32_t, ActionKind, int32_t, int32_t>, int64_t> sent_at_;
+  // By sender, kind, index, chunk and batch.
+  std::map<std::tuple<int32_t, ActionKind, int32_t, int32_t, int32_t>, int64_t> sent_at_;
 };
 
 }  // namespace

@@ -33,7 +33,8 @@ struct TimedAction {
   int64_t end = 0;
 };
 
-// By rank: F, Fc, R, B, I and W in the order of the list. REQUIRES: verified.
+// By rank: F, Fc, R, B, I and W in the order of the list. REQUIRES: verified, and it finds nothing
+// done by a step before; or a run of such steps as one (unroll.h).
 [[nodiscard]] std::vector<std::vector<TimedAction>> timetable(const Schedule& schedule,
                                                               const PassCosts& costs);
 

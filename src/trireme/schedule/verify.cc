@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "trireme/schedule/unroll.h"
 #include "trireme/schedule/verify_rules.h"
 
 namespace trireme {
@@ -13,6 +16,8 @@ constexpr ScheduleRule kRules[] = {
     {"index-range", "every index and chunk is in range", check_index_range},
     {"legal-here", "every action exists on its virtual stage and in this kind of step",
      check_legal_here},
+    {"borders", "what a neighbour does, or leaves to this step, is as found= and ahead= say",
+     check_borders},
     {"once", "no action is listed twice", check_once},
     {"forwards", "every micro-batch has its forward in every chunk", check_forwards},
     {"backwards", "in training, every micro-batch has its backward in every chunk",
@@ -52,6 +57,35 @@ constexpr ScheduleRule kRules[] = {
 
 }  // namespace
 
+namespace {
+
+// What step i finds is what the one before leaves.
+Status check_border(std::span<const Schedule> steps, size_t i) {
+  const Schedule& before = steps[i - 1];
+  const Schedule& after = steps[i];
+  if (before.num_stages != after.num_stages || before.num_buckets != after.num_buckets ||
+      before.num_micro_batches.size() != after.num_micro_batches.size() ||
+      before.tied_groups != after.tied_groups || before.num_ahead != after.num_found ||
+      (before.clips_norm != after.clips_norm && !after.num_found.empty())) {
+    return Error{fmt::format("step {} does not find what step {} leaves", i, i - 1)};
+  }
+  if (after.num_found.empty()) return Status();
+  const ScheduleIndex first(before);
+  const ScheduleIndex second(after);
+  for (int32_t rank = 0; rank < first.num_ranks(); ++rank) {
+    for (int32_t bucket = 0; bucket < first.num_indices(rank, ActionKind::kAllReduce); ++bucket) {
+      const bool is_left = first.position(rank, {ActionKind::kAllReduce, bucket}) < 0;
+      if (is_left == (second.position(rank, {ActionKind::kAllReduce, bucket, 0, -1}) >= 0))
+        continue;
+      return Error{fmt::format("rank {} reduces bucket {} of step {} {}", rank, bucket, i - 1,
+                               is_left ? "never" : "twice")};
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
 std::span<const ScheduleRule> schedule_rules() { return kRules; }
 
 Status verify_schedule(const Schedule& schedule) {
@@ -60,14 +94,31 @@ Status verify_schedule(const Schedule& schedule) {
   return Status();
 }
 
+Status verify_run(std::span<const Schedule> steps) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    Status status = verify_schedule(steps[i]);
+    if (!status.ok()) return while_doing(fmt::format("step {}", i), status.error());
+    if (i > 0) TRIREME_TRY(check_border(steps, i));
+  }
+  if (!steps.front().num_found.empty() || !steps.back().num_ahead.empty()) {
+    return Error{"a run begins with nothing found and ends with nothing ahead"};
+  }
+  const Schedule run = unroll(steps);
+  return check_no_deadlock(ScheduleIndex(run));
+}
+
 Status verify_shape(const Schedule& schedule) { return check_shape(ScheduleIndex(schedule)); }
 
 std::vector<int32_t> peak_in_flight(const Schedule& schedule, const InFlightWeights& weights) {
   using enum ActionKind;
   std::vector<int32_t> peaks;
-  for (const std::vector<Action>& actions : schedule.ranks) {
-    int32_t peak = 0;
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    const std::vector<Action>& actions = schedule.ranks[rank];
     int32_t held = 0;
+    if (!schedule.num_found.empty()) {
+      held = weights.kept * schedule.num_found[rank % static_cast<size_t>(schedule.num_stages)];
+    }
+    int32_t peak = held;
     for (const Action& action : actions) {
       if (action.kind == kForward) held += weights.kept;
       if (action.kind == kForwardKeepingInput) held += weights.kept_input;

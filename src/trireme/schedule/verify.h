@@ -3,6 +3,7 @@
 // one table in verify.cc.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "trireme/base/result.h"
@@ -13,6 +14,11 @@ namespace trireme {
 // The first rule that is broken, in one sentence that names rank, action, and what was expected,
 // such as: rank 1 misses the backward of micro-batch 3 (4 of 4 forwards seen).
 [[nodiscard]] Status verify_schedule(const Schedule& schedule);
+
+// The same for the steps of an uninterrupted run, in their order: each by itself, that each finds
+// what the one before leaves, and that no rank waits for ever in all of them together. REQUIRES: a
+// step.
+[[nodiscard]] Status verify_run(std::span<const Schedule> steps);
 
 // The first of these rules alone: everything but the lists of the ranks.
 [[nodiscard]] Status verify_shape(const Schedule& schedule);

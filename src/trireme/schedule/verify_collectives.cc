@@ -12,6 +12,8 @@ namespace {
 using enum ActionKind;
 
 constexpr Action kLossesAction{kScalars, static_cast<int32_t>(ScalarExchange::kLosses)};
+constexpr Action kLateNorms{kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms), 0, -1};
+constexpr Action kLateUpdate{kUpdate, 0, 0, -1};
 constexpr Action kNormsAction{kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms)};
 
 // What makes gradients of weights.
@@ -44,6 +46,17 @@ std::vector<Action> actions_of_kind(const ScheduleIndex& index, int32_t rank, Ac
   return actions;
 }
 
+// `action`, of the batch before, comes after all AR of that batch.
+Status check_late_order(const ScheduleIndex& index, int32_t rank, const Action& action) {
+  const int32_t position = index.position(rank, action);
+  for (const Action& bucket : actions_of_kind(index, rank, kAllReduce)) {
+    if (position < 0 || bucket.batch == 0 || index.position(rank, bucket) < position) continue;
+    return Error{
+        fmt::format("rank {} issues {} before {}", rank, to_text(action), to_text(bucket))};
+  }
+  return Status();
+}
+
 }  // namespace
 
 Status check_losses(const ScheduleIndex& index) {
@@ -68,7 +81,15 @@ Status check_bucket_reductions(const ScheduleIndex& index) {
   if (!index.schedule().is_training) return Status();
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     for (int32_t bucket = 0; bucket < index.num_indices(rank, kAllReduce); ++bucket) {
-      TRIREME_TRY(check_listed_after(index, rank, Action{kAllReduce, bucket}, kBackwards));
+      const Action now{kAllReduce, bucket};
+      const Action late{kAllReduce, bucket, 0, -1};
+      // Its turn comes in this step or in the next.
+      const bool is_left = index.is_followed() && index.position(rank, now) < 0;
+      if (!is_left) TRIREME_TRY(check_listed_after(index, rank, now, kBackwards));
+      if (!index.follows_a_step() || !index.is_followed()) continue;
+      if (is_left == (index.position(rank, late) >= 0)) continue;
+      return Error{fmt::format("rank {} lists {} {} and {}: of a step between others one comes",
+                               rank, is_left ? "neither" : "both", to_text(now), to_text(late))};
     }
   }
   return Status();
@@ -77,6 +98,7 @@ Status check_bucket_reductions(const ScheduleIndex& index) {
 Status check_tied_before_buckets(const ScheduleIndex& index) {
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     for (const Action& bucket : actions_of_kind(index, rank, kAllReduce)) {
+      if (bucket.batch != 0) continue;
       TRIREME_TRY(check_listed_after(index, rank, bucket, {kTiedReduce}));
     }
   }
@@ -87,10 +109,21 @@ Status check_norms(const ScheduleIndex& index) {
   const Schedule& schedule = index.schedule();
   if (!schedule.is_training) return Status();
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    if (index.follows_a_step()) {
+      const int32_t late = index.position(rank, kLateNorms);
+      if (schedule.clips_norm != (late >= 0)) {
+        return Error{schedule.clips_norm
+                         ? fmt::format("rank {} misses SC1-, which clips the batch before", rank)
+                         : fmt::format("rank {} lists SC1-, but the schedule does not clip", rank)};
+      }
+      TRIREME_TRY(check_late_order(index, rank, kLateNorms));
+    }
     const int32_t position = index.position(rank, kNormsAction);
-    if (!schedule.clips_norm) {
+    if (!schedule.clips_norm || index.is_followed()) {
       if (position < 0) continue;
-      return Error{fmt::format("rank {} lists SC1, but the schedule does not clip", rank)};
+      return Error{fmt::format("rank {} lists SC1, but {}", rank,
+                               schedule.clips_norm ? "leaves its update to the next step"
+                                                   : "the schedule does not clip")};
     }
     TRIREME_TRY(check_listed_after(index, rank, kNormsAction, {kAllReduce}));
     TRIREME_TRY(check_listed_after(index, rank, kNormsAction, {kTiedReduce}));
@@ -119,7 +152,28 @@ Status check_collective_order(const ScheduleIndex& index) {
   return Status();
 }
 
+namespace {
+
+// With two versions a batch sees what the batches before the last have made, whenever its own and
+// the next update come: only what runs ahead must wait for an update, which is that of the batch
+// before.
+Status check_two_versions(const ScheduleIndex& index) {
+  for (int32_t rank = 0; rank < index.num_ranks() && index.follows_a_step(); ++rank) {
+    const int32_t update = index.position(rank, kLateUpdate);
+    for (const Action& action : index.actions(rank)) {
+      if (!is_forward(action.kind) || action.batch != 1) continue;
+      if (update >= 0 && update < index.position(rank, action)) continue;
+      return Error{
+          fmt::format("rank {} runs {} before U-, which makes its weights", rank, to_text(action))};
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
 Status check_one_weight_version(const ScheduleIndex& index) {
+  if (index.schedule().num_weight_versions == 2) return check_two_versions(index);
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     const int32_t update = index.last_position(rank, {kUpdate});
     if (update < 0) continue;
@@ -140,7 +194,21 @@ Status check_update(const ScheduleIndex& index) {
   if (!index.schedule().is_training) return Status();
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     const std::vector<Action>& actions = index.actions(rank);
+    if (index.follows_a_step()) {
+      const int32_t late = index.position(rank, kLateUpdate);
+      const int32_t norms = index.schedule().clips_norm ? index.position(rank, kLateNorms) : -1;
+      if (late < 0 || late < norms) {
+        return Error{late < 0 ? fmt::format("rank {} misses {}", rank,
+                                            describe(index.schedule(), rank, kLateUpdate))
+                              : fmt::format("rank {} runs U- before SC1-", rank)};
+      }
+      TRIREME_TRY(check_late_order(index, rank, kLateUpdate));
+    }
     const int32_t update = index.last_position(rank, {kUpdate});
+    if (index.is_followed()) {
+      if (update < 0) continue;
+      return Error{fmt::format("rank {} lists U, which ahead= leaves to the next step", rank)};
+    }
     if (update < 0) {
       return Error{fmt::format("rank {} misses {}", rank,
                                describe(index.schedule(), rank, Action{kUpdate}))};

@@ -36,8 +36,15 @@ Status check_first_before(const ScheduleIndex& index, int32_t rank, const Action
 Status check_forwards(const ScheduleIndex& index) {
   return for_each_micro_batch(
       index, [&](int32_t rank, int32_t micro_batch, int32_t chunk) -> Status {
+        const Action ahead{kForward, micro_batch, chunk, 1};
+        if (micro_batch < index.num_ahead(rank) && !is_listed(index, rank, ahead)) {
+          return Error{
+              fmt::format("rank {} misses {}, which ahead= promises", rank, to_text(ahead))};
+        }
         const Action forward = index.forward(rank, micro_batch, chunk);
-        if (is_listed(index, rank, forward)) return Status();
+        if (micro_batch < index.num_found(rank) || is_listed(index, rank, forward)) {
+          return Status();
+        }
         return Error{fmt::format("rank {} misses the forward of {} ({} of {} forwards seen)", rank,
                                  micro_batch_text(index, forward), count_forwards(index, rank),
                                  index.num_micro_batches(rank) * index.schedule().num_chunks)};

@@ -111,6 +111,7 @@ class Simulation {
     }
     if (const auto other = counterpart(index_.schedule(), rank, action)) {
       int32_t position = index_.position(other->rank, other->action);
+      if (position < 0) return std::nullopt;  // a neighbour's: it has sent, or will receive
       if (is_send(action.kind)) {
         position = posting_places_[static_cast<size_t>(other->rank)][static_cast<size_t>(position)];
       }

@@ -29,6 +29,12 @@ class ScheduleIndex {
     return schedule_.ranks[static_cast<size_t>(rank)];
   }
   [[nodiscard]] int32_t num_micro_batches(int32_t rank) const;
+  // Forwards of its batch that the step finds done on the rank, and of the next batch that it runs.
+  [[nodiscard]] int32_t num_found(int32_t rank) const;
+  [[nodiscard]] int32_t num_ahead(int32_t rank) const;
+  // Whether the step has the update of the batch before, and leaves its own to the next step.
+  [[nodiscard]] bool follows_a_step() const { return !schedule_.num_found.empty(); }
+  [[nodiscard]] bool is_followed() const { return !schedule_.num_ahead.empty(); }
   // How many indices a kind has on a rank: micro-batches, buckets of the stage, tied groups, 2 for
   // SC, 1 for U.
   [[nodiscard]] int32_t num_indices(int32_t rank, ActionKind kind) const;
@@ -36,26 +42,29 @@ class ScheduleIndex {
 
   // The position of the first such action, or -1. REQUIRES: is_in_range().
   [[nodiscard]] int32_t position(int32_t rank, const Action& action) const;
-  // The largest position of an action of these kinds, or -1.
+  // The largest position of an action of these kinds of the step's own batch, or -1.
   [[nodiscard]] int32_t last_position(int32_t rank, std::initializer_list<ActionKind> kinds) const;
-  // Of one micro-batch and chunk: the forward (Fc where that is listed, else F), what takes the
-  // gradient of its output (I, else B), and what ends its backward (W, else B).
+  // Of one micro-batch of the step's own batch and chunk: the forward (Fc where that is listed,
+  // else F), what takes the gradient of its output (I, else B), and what ends its backward (W, else
+  // B).
   [[nodiscard]] Action forward(int32_t rank, int32_t micro_batch, int32_t chunk) const;
   [[nodiscard]] Action gradient_taker(int32_t rank, int32_t micro_batch, int32_t chunk) const;
   [[nodiscard]] Action backward_end(int32_t rank, int32_t micro_batch, int32_t chunk) const;
 
  private:
   struct Kind {
-    std::vector<int32_t> positions;  // by index * num_chunks + chunk
+    std::vector<int32_t> positions;  // by (batch, index, chunk); see slot()
     int32_t last = -1;
   };
   using Rank = std::array<Kind, kNumActionKinds>;
-  [[nodiscard]] size_t slot(const Action& action) const;
+  [[nodiscard]] size_t slot(int32_t rank, const Action& action) const;
   // `preferred` where it is listed, else `other`, of one micro-batch and chunk.
   [[nodiscard]] Action listed(int32_t rank, ActionKind preferred, ActionKind other,
                               int32_t micro_batch, int32_t chunk) const;
 
   const Schedule& schedule_;
+  int32_t first_batch_ = 0;
+  int32_t last_batch_ = 0;
   std::vector<Rank> ranks_;
 };
 
@@ -85,6 +94,7 @@ Status check_shape(const ScheduleIndex& index);
 Status check_ranks(const ScheduleIndex& index);
 Status check_index_range(const ScheduleIndex& index);
 Status check_legal_here(const ScheduleIndex& index);
+Status check_borders(const ScheduleIndex& index);
 Status check_once(const ScheduleIndex& index);
 // verify_compute.cc
 Status check_forwards(const ScheduleIndex& index);
@@ -112,6 +122,7 @@ Status check_collective_order(const ScheduleIndex& index);
 Status check_one_weight_version(const ScheduleIndex& index);
 Status check_update(const ScheduleIndex& index);
 // verify_deadlock.cc
+// Also of several steps as one (unroll.h).
 Status check_no_deadlock(const ScheduleIndex& index);
 
 }  // namespace trireme

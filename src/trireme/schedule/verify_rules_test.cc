@@ -286,6 +286,82 @@ const Breach kBreaches[] = {
      "schedule x stages=1 micro-batches=2\n"
      "rank 0: F0 B0 U F1 B1 SC0\n",
      "rank 0 runs F1 after U, which must come last"},
+    {"index-range",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: F0 B0 SC0 U U-\n",
+     "rank 0 lists U-, but found= is not given"},
+    {"index-range",
+     "schedule x stages=1 micro-batches=1\n"
+     "rank 0: F0 B0 F0+ SC0 U\n",
+     "rank 0 lists F0+, but ahead= is not given"},
+    {"borders",
+     "schedule x stages=2 micro-batches=2 versions=2 found=1,0 ahead=1,0\n"
+     "rank 0: F0 F1 SA1 RG0 B0 U- F0+ SA0+ RG1 B1 SC0\n"
+     "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 SC0 U-\n",
+     "rank 0 lists F0, but the step before has done it, as found= says"},
+    {"borders",
+     "schedule x stages=2 micro-batches=2 versions=2 found=1,0 ahead=1,0\n"
+     "rank 0: F1 SA1 RG0 B0 U- F0+ SA0+ F1+ SA1+ RG1 B1 SC0\n"
+     "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 SC0 U-\n",
+     "rank 0 lists F1+, but that is further than ahead= says"},
+    {"borders",
+     "schedule x stages=1 micro-batches=1 versions=2 ahead=1\n"
+     "rank 0: F0 B0 F0+ B0+ SC0\n",
+     "rank 0 lists B0+, but only forwards run ahead"},
+    {"borders",
+     "schedule x stages=1 micro-batches=1 versions=2 found=0\n"
+     "rank 0: SC0- F0 B0 U- SC0 U\n",
+     "rank 0 lists SC0-, but only AR, SC1 and U are left to the next step"},
+    {"forwards",
+     "schedule x stages=2 micro-batches=2 versions=2 found=1,0 ahead=1,0\n"
+     "rank 0: F1 SA1 RG0 B0 U- RG1 B1 SC0\n"
+     "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 SC0 U-\n",
+     "rank 0 misses F0+, which ahead= promises"},
+    {"transfers-match",
+     "schedule x stages=2 micro-batches=2 versions=2 found=1,0 ahead=1,0\n"
+     "rank 0: F1 SA1 RG0 B0 U- F0+ RG1 B1 SC0\n"
+     "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 SC0 U-\n",
+     "rank 0 misses SA0+, which the next step receives"},
+    {"transfer-order",
+     "schedule x stages=2 micro-batches=2 versions=2 found=1,0 ahead=1,0\n"
+     "rank 0: F1 SA1 RG0 B0 U- F0+ SA0+ RG1 B1 SC0\n"
+     "rank 1: RA1 RA0 F0 B0 SG0 F1 B1 SG1 SC0 U-\n",
+     "rank 0 sends SA0 where rank 1 expects RA1 (transfer 1 of 3)"},
+    {"bucket-reductions",
+     "schedule x stages=1 micro-batches=1,1 buckets=1 versions=2 found=0 ahead=0\n"
+     "rank 0: AR0- F0 B0 SC0 AR0 U-\n"
+     "rank 1: AR0- F0 B0 SC0 AR0 U-\n",
+     "rank 0 lists both AR0 and AR0-: of a step between others one comes"},
+    {"norms",
+     "schedule x stages=1 micro-batches=1 clip-norm versions=2 found=0\n"
+     "rank 0: F0 B0 U- SC0 SC1 U\n",
+     "rank 0 misses SC1-, which clips the batch before"},
+    {"norms",
+     "schedule x stages=1 micro-batches=1,1 buckets=1 clip-norm versions=2 found=0 ahead=0\n"
+     "rank 0: SC1- AR0- F0 B0 SC0 U-\n"
+     "rank 1: SC1- AR0- F0 B0 SC0 U-\n",
+     "rank 0 issues SC1- before AR0-"},
+    {"norms",
+     "schedule x stages=1 micro-batches=1 clip-norm versions=2 ahead=0\n"
+     "rank 0: F0 B0 SC0 SC1\n",
+     "rank 0 lists SC1, but leaves its update to the next step"},
+    {"one-weight-version",
+     "schedule x stages=2 micro-batches=2 versions=2 found=1,0 ahead=1,0\n"
+     "rank 0: F1 SA1 RG0 B0 F0+ SA0+ U- RG1 B1 SC0\n"
+     "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 SC0 U-\n",
+     "rank 0 runs F0+ before U-, which makes its weights"},
+    {"update",
+     "schedule x stages=1 micro-batches=1 versions=2 found=0\n"
+     "rank 0: F0 B0 SC0 U\n",
+     "rank 0 misses U- (update of the weights, of the step before)"},
+    {"update",
+     "schedule x stages=1 micro-batches=1 clip-norm versions=2 found=0\n"
+     "rank 0: F0 B0 U- SC1- SC0 SC1 U\n",
+     "rank 0 runs U- before SC1-"},
+    {"update",
+     "schedule x stages=1 micro-batches=1 versions=2 ahead=0\n"
+     "rank 0: F0 B0 SC0 U\n",
+     "rank 0 lists U, which ahead= leaves to the next step"},
     {"deadlock",
      "schedule x stages=2 micro-batches=1,1 buckets=1,1 tied=0+1\n"
      "rank 0: F0 SA0 RG0 B0 SC0 TR0 AR0 U\n"

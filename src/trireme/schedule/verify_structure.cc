@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/one_line.h"
 #include "trireme/schedule/peers.h"
@@ -76,6 +77,34 @@ Status check_tied_groups(const Schedule& schedule) {
   return Status();
 }
 
+// What lies between a step and its neighbours is the same for all replicas, and a stage is as far
+// ahead as the one after it, or further.
+Status check_neighbours(const Schedule& schedule) {
+  if (schedule.num_weight_versions < 1 || schedule.num_weight_versions > 2) {
+    return Error{fmt::format("{} versions of the weights: a schedule keeps 1 or 2",
+                             schedule.num_weight_versions)};
+  }
+  const int32_t fewest = std::ranges::min(schedule.num_micro_batches);
+  for (const auto& [name, counts] :
+       {std::pair("found", &schedule.num_found), std::pair("ahead", &schedule.num_ahead)}) {
+    if (counts->empty()) continue;
+    if (schedule.num_weight_versions != 2 || schedule.num_chunks != 1 || !schedule.is_training) {
+      return Error{fmt::format("{}= is of training with versions=2 and one chunk a rank", name)};
+    }
+    if (counts->size() != static_cast<size_t>(schedule.num_stages)) {
+      return Error{fmt::format("{}= has {} numbers for {} stages", name, counts->size(),
+                               schedule.num_stages)};
+    }
+    if (std::ranges::adjacent_find(*counts, std::ranges::less()) != counts->end() ||
+        counts->back() < 0 || counts->front() > fewest) {
+      return Error{
+          fmt::format("{}={}: a stage has {} to 0 of them, and no more than the one before", name,
+                      fmt::join(*counts, ","), fewest)};
+    }
+  }
+  return Status();
+}
+
 // What the index of a kind counts.
 std::string_view counted_by(ActionKind kind) {
   switch (kind) {
@@ -95,8 +124,8 @@ std::string_view counted_by(ActionKind kind) {
 std::string_view why_illegal(const ScheduleIndex& index, int32_t rank, const Action& action) {
   using enum ActionKind;
   const Schedule& schedule = index.schedule();
-  const bool is_norms =
-      action == Action{kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms)};
+  const bool is_norms = action.kind == kScalars &&
+                        action.index == static_cast<int32_t>(ScalarExchange::kSquaredNorms);
   const bool is_gradient = (is_compute(action.kind) && action.kind != kForward) ||
                            action.kind == kSendGradient || action.kind == kReceiveGradient ||
                            action.kind == kAllReduce || action.kind == kTiedReduce || is_norms;
@@ -133,6 +162,7 @@ Status check_shape(const ScheduleIndex& index) {
   }
   TRIREME_TRY(check_counts(schedule));
   TRIREME_TRY(check_buckets(schedule));
+  TRIREME_TRY(check_neighbours(schedule));
   return check_tied_groups(schedule);
 }
 
@@ -149,6 +179,14 @@ Status check_index_range(const ScheduleIndex& index) {
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     for (const Action& action : index.actions(rank)) {
       if (index.is_in_range(rank, action)) continue;
+      if (action.batch > 0 && !index.is_followed()) {
+        return Error{
+            fmt::format("rank {} lists {}, but ahead= is not given", rank, to_text(action))};
+      }
+      if (action.batch < 0 && !index.follows_a_step()) {
+        return Error{
+            fmt::format("rank {} lists {}, but found= is not given", rank, to_text(action))};
+      }
       const int32_t count = index.num_indices(rank, action.kind);
       const bool is_index = action.index < 0 || action.index >= count;
       return Error{fmt::format("rank {} lists {}, but its number of {} is {}", rank,
@@ -164,6 +202,35 @@ Status check_legal_here(const ScheduleIndex& index) {
     for (const Action& action : index.actions(rank)) {
       const std::string_view why = why_illegal(index, rank, action);
       if (why.empty()) continue;
+      return Error{fmt::format("rank {} lists {}, but {}", rank, to_text(action), why)};
+    }
+  }
+  return Status();
+}
+
+// What belongs to which step is a matter of found= and ahead=.
+Status check_borders(const ScheduleIndex& index) {
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    for (const Action& action : index.actions(rank)) {
+      const bool is_forward_or_transfer = action.kind == ActionKind::kForward ||
+                                          action.kind == ActionKind::kSendActivation ||
+                                          action.kind == ActionKind::kReceiveActivation;
+      std::string_view why;
+      if (action.batch == 0 && action.index < index.num_found(rank) &&
+          (is_forward_or_transfer || action.kind == ActionKind::kForwardKeepingInput)) {
+        why = "the step before has done it, as found= says";
+      } else if (action.batch == 1 && !is_forward_or_transfer) {
+        why = "only forwards run ahead";
+      } else if (action.batch == 1 && action.index >= index.num_ahead(rank)) {
+        why = "that is further than ahead= says";
+      } else if (action.batch == -1 && action.kind != ActionKind::kAllReduce &&
+                 action.kind != ActionKind::kUpdate &&
+                 (action.kind != ActionKind::kScalars ||
+                  action.index != static_cast<int32_t>(ScalarExchange::kSquaredNorms))) {
+        why = "only AR, SC1 and U are left to the next step";
+      } else {
+        continue;
+      }
       return Error{fmt::format("rank {} lists {}, but {}", rank, to_text(action), why)};
     }
   }

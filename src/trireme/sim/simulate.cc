@@ -38,7 +38,8 @@ class Simulator {
     size_t num_transfers = 0;
     for (int32_t r = 0; r < num_ranks(schedule_); ++r) {
       ranks_[r].first_transfer = num_transfers;
-      num_transfers += 2 * static_cast<size_t>(num_micro_batches(r) * schedule_.num_chunks);
+      num_transfers += 2 * static_cast<size_t>(schedule_.num_steps) *
+                       static_cast<size_t>(num_micro_batches(r) * schedule_.num_chunks);
       ranks_[r].memory = ranks_[r].peak = costs_of(r).static_bytes;
     }
     transfers_.resize(num_transfers);
@@ -99,12 +100,14 @@ class Simulator {
               SimTime end, int32_t peer = -1, int64_t bytes = 0) {
     if (!options_.records_events) return;
     if (event_class == EventClass::kWait && begin == end) return;
+    Action of_step = action;
+    of_step.batch = 0;
     timeline_.events.push_back({.rank = rank,
                                 .event_class = event_class,
-                                .action = action,
+                                .action = of_step,
                                 .begin = begin,
                                 .end = end,
-                                .step = 0,
+                                .step = action.batch,
                                 .peer = peer,
                                 .bytes = bytes});
   }
@@ -178,9 +181,9 @@ class Simulator {
   // The transfer that the receiver's action waits for.
   [[nodiscard]] int32_t transfer_of(int32_t receiver, const Action& receive) const {
     const int32_t direction = receive.kind == kReceiveActivation ? 0 : 1;
-    const int32_t slot =
-        (direction * schedule_.num_chunks + receive.chunk) * num_micro_batches(receiver) +
-        receive.index;
+    const int32_t slot = ((receive.batch * 2 + direction) * schedule_.num_chunks + receive.chunk) *
+                             num_micro_batches(receiver) +
+                         receive.index;
     return static_cast<int32_t>(ranks_[receiver].first_transfer) + slot;
   }
 

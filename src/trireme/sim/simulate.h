@@ -1,4 +1,5 @@
-// simulate(): one step of a Schedule on a Cluster, in virtual time -> a Timeline.
+// simulate(): a Schedule on a Cluster, in virtual time -> a Timeline. The schedule is one step, or
+// a run of several as one (schedule/unroll.h), whose batches become the steps of the timeline.
 //
 // A rank does what the executor does (exec/executor.h): it runs its list in order on one compute
 // lane; a send is posted and costs nothing; a receive is the wait for a message that was asked for
@@ -62,7 +63,8 @@ struct Simulation {
 };
 
 // Errors: fewer devices than ranks; costs that do not fit the schedule; a step of more than 146
-// years. REQUIRES: a verified schedule, a verified cluster, costs up to kMaxStepCost.
+// years. REQUIRES: a verified schedule that overlaps with no other, a verified cluster, costs up to
+// kMaxStepCost.
 [[nodiscard]] Result<Simulation> simulate(const Schedule& schedule, const StepCosts& costs,
                                           const Cluster& cluster, const SimOptions& options = {});
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/schedule/builders.h"
+#include "trireme/schedule/unroll.h"
 
 namespace trireme {
 namespace {
@@ -164,6 +165,76 @@ TEST(Simulate, PassesRunWhileACollectiveTravels) {
     }
     EXPECT_EQ(waited, (step - 3) * kSecond);
   }
+}
+
+// A run of 2BW on a network that costs nothing: from the second step on each takes m (F + B) on
+// every rank, whatever the number of stages.
+TEST(Simulate, StepsOfTwoBwFollowEachOtherWithoutABubble) {
+  constexpr int32_t kSteps = 5;
+  for (int32_t stages = 1; stages <= 8; ++stages) {
+    for (const int32_t m : {stages, 2 * stages + 1}) {
+      for (const bool clips : {false, true}) {
+        const Result<std::vector<Schedule>> steps =
+            build_run("2bw",
+                      {.num_stages = stages,
+                       .num_micro_batches = {m, m},
+                       .num_buckets = std::vector<int32_t>(stages, 1),
+                       .clips_norm = clips && m > stages},
+                      kSteps);
+        ASSERT_TRUE(steps.ok()) << steps.error().message;
+        const Simulation simulation =
+            run(unroll(steps.value()), costs_of(stages, 0), star(2 * stages, {1e9, 0}));
+        // Of stage s: S-1-s warm-up passes and F before the first B, and the drain after the last.
+        std::vector<std::vector<SimTime>> begins(2 * stages, std::vector<SimTime>(kSteps, 0));
+        for (const TimelineEvent& event : simulation.timeline.events) {
+          if (event.event_class == EventClass::kBackward && event.action.index == 0) {
+            begins[event.rank][event.step] = event.begin;
+          }
+        }
+        for (const std::vector<SimTime>& of_rank : begins) {
+          for (int32_t step = 2; step < kSteps; ++step) {
+            EXPECT_EQ(of_rank[step] - of_rank[step - 1], m * 3 * kSecond)
+                << stages << " stages, " << m << " micro-batches, step " << step;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The slack of a stage is about (m - (S-1-s)) (F + B): sums of gradients that take less are hidden
+// behind the passes of the next step.
+TEST(Simulate, TheSumsOfTwoBwAreHiddenBehindTheNextStep) {
+  constexpr int32_t kSteps = 5;
+  const Result<std::vector<Schedule>> steps = build_run(
+      "2bw", {.num_stages = 2, .num_micro_batches = {8, 8}, .num_buckets = {1, 1}}, kSteps);
+  ASSERT_TRUE(steps.ok());
+  const auto period = [&](int64_t bytes) {
+    StepCosts costs = costs_of(2, 0);
+    for (StageCosts& stage : costs.stages) stage.bucket_bytes = {bytes};
+    SimTime before = 0;
+    SimTime after = 0;
+    SimTime hidden = 0;
+    const Simulation simulation = run(unroll(steps.value()), costs, star(4, {.bandwidth = 1000}));
+    for (const TimelineEvent& event : simulation.timeline.events) {
+      if (event.rank != 0) continue;
+      if (event.event_class == EventClass::kBackward && event.action.index == 0) {
+        if (event.step == 2) before = event.begin;
+        if (event.step == 3) after = event.begin;
+      }
+      // Begun when the step ends, over before the next one does.
+      if (event.event_class == EventClass::kCollective && event.step == 2 &&
+          event.action.kind == ActionKind::kAllReduce) {
+        hidden = event.end - event.begin;
+      }
+    }
+    EXPECT_EQ(hidden, bytes * kSecond / 1000);
+    return after - before;
+  };
+  EXPECT_EQ(period(0), 8 * 3 * kSecond);
+  EXPECT_EQ(period(20'000), 8 * 3 * kSecond);
+  // 7 pairs of passes until U- on stage 0: what takes longer is waited for.
+  EXPECT_EQ(period(22'000), (8 * 3 + 1) * kSecond);
 }
 
 // A millisecond a byte of both processors, before the transfer and after it.

@@ -12,13 +12,11 @@
 
 namespace trireme {
 
-ChunkKernels::ChunkKernels(const Graph& graph, const Partition& partition, int32_t virtual_stage,
-                           Parameters& parameters)
+ChunkKernels::ChunkKernels(const Graph& graph, const Partition& partition, int32_t virtual_stage)
     : graph_(graph),
       stage_(partition.virtual_stages[virtual_stage]),
       is_first_(virtual_stage == 0),
       is_last_(virtual_stage + 1 == static_cast<int32_t>(partition.virtual_stages.size())),
-      parameters_(parameters),
       changed_(trireme::changed_buffers(graph, stage_)) {
   for (const BoundaryValue& send : stage_.sends) kept_.push_back(send.value);
   if (!is_last_) return;
@@ -27,9 +25,7 @@ ChunkKernels::ChunkKernels(const Graph& graph, const Partition& partition, int32
 }
 
 Status ChunkKernels::begin_step(const ChunkStep& step) {
-  step_ = &step;
-  micro_batches_.clear();
-  deferred_.clear();
+  steps_[step.number] = &step;
   std::unique_ptr<Interpreter>& interpreter = step.is_training ? training_ : evaluation_;
   if (interpreter != nullptr) return Status();
   TRIREME_TRY(interpreter,
@@ -38,47 +34,57 @@ Status ChunkKernels::begin_step(const ChunkStep& step) {
   return Status();
 }
 
-ChunkKernels::MicroBatch& ChunkKernels::micro_batch(int32_t index) {
-  const auto [entry, is_new] = micro_batches_.try_emplace(index);
-  if (is_new) entry->second.symbols = step_->symbols[index];
+void ChunkKernels::end_step(int64_t number) {
+  const auto is_of_step = [&](const auto& entry) { return entry.first.step == number; };
+  std::erase_if(micro_batches_, is_of_step);
+  std::erase_if(deferred_, is_of_step);
+  steps_.erase(number);
+}
+
+ChunkKernels::MicroBatch& ChunkKernels::micro_batch(MicroBatchId id) {
+  const auto [entry, is_new] = micro_batches_.try_emplace(id);
+  if (is_new) entry->second.symbols = step_of(id).symbols[id.index];
   return entry->second;
 }
 
 // --- forward -------------------------------------------------------------------------------------
 
-Status ChunkKernels::forward(int32_t index, const std::vector<at::Tensor>& user_inputs, Keep keep) {
-  MicroBatch& batch = micro_batch(index);
-  const bool builds_graph = step_->is_training && keep == Keep::kGraph;
-  if (step_->is_training && keep == Keep::kInput) {
+Status ChunkKernels::forward(MicroBatchId id, const std::vector<at::Tensor>& user_inputs,
+                             Keep keep) {
+  const ChunkStep& step = step_of(id);
+  MicroBatch& batch = micro_batch(id);
+  const bool builds_graph = step.is_training && keep == Keep::kGraph;
+  if (step.is_training && keep == Keep::kInput) {
     batch.user_inputs = user_inputs;
     TRIREME_TRY(guard([&] {
       for (const int32_t input : changed_) {
-        batch.buffers.push_back(parameters_.value(input).clone());
+        batch.buffers.push_back(step.parameters->value(input).clone());
       }
     }));
   }
-  TRIREME_TRY(run(batch, index, user_inputs, builds_graph ? Run::kForward : Run::kForwardOnly));
-  if (!step_->is_training) batch.received.clear();
+  TRIREME_TRY(run(batch, id, user_inputs, builds_graph ? Run::kForward : Run::kForwardOnly));
+  if (!step.is_training) batch.received.clear();
   return Status();
 }
 
-Status ChunkKernels::recompute(int32_t index) {
-  MicroBatch& batch = micro_batches_.at(index);
+Status ChunkKernels::recompute(MicroBatchId id) {
+  MicroBatch& batch = micro_batches_.at(id);
   // The symbols that the data decides are decided again.
-  batch.symbols = step_->symbols[index];
+  batch.symbols = step_of(id).symbols[id.index];
   const std::vector<at::Tensor> user_inputs = std::move(batch.user_inputs);
-  return run(batch, index, user_inputs, Run::kRecompute);
+  return run(batch, id, user_inputs, Run::kRecompute);
 }
 
 // A forward works on its own copies of the buffers that it changes: the backward of an earlier
 // micro-batch may still need their values of then, and an evaluation leaves them as they were.
-Status ChunkKernels::run(MicroBatch& batch, int32_t index,
+Status ChunkKernels::run(MicroBatch& batch, MicroBatchId id,
                          const std::vector<at::Tensor>& user_inputs, Run run) {
+  const ChunkStep& step = step_of(id);
   std::vector<at::Tensor> values(graph_.values.size());
   for (const int32_t input : stage_.inputs) {
     const bool is_user = graph_.inputs[input].kind == GraphInput::Kind::kUser;
     values[graph_.inputs[input].value.value] =
-        is_user ? user_inputs[input] : parameters_.value(input);
+        is_user ? user_inputs[input] : step.parameters->value(input);
   }
   std::vector<at::Tensor> changed;  // the interpreter drops values after their last use
   TRIREME_TRY(guard([&] {
@@ -92,24 +98,24 @@ Status ChunkKernels::run(MicroBatch& batch, int32_t index,
     values[stage_.receives[i].value.value] = batch.received[i];
   }
   InterpreterRun context{.symbols = batch.symbols,
-                         .random_key = step_->random_key,
-                         .micro_batch = step_->first_micro_batch + index,
-                         .first_sample = step_->shares[index].first,
-                         .num_samples = step_->shares[index].size,
+                         .random_key = step.random_key,
+                         .micro_batch = step.first_micro_batch + id.index,
+                         .first_sample = step.shares[id.index].first,
+                         .num_samples = step.shares[id.index].size,
                          .builds_graph = run != Run::kForwardOnly,
-                         .splits_backward = step_->splits_backward};
-  TRIREME_TRY((step_->is_training ? training_ : evaluation_)->run(values, context));
+                         .splits_backward = step.splits_backward};
+  TRIREME_TRY((step.is_training ? training_ : evaluation_)->run(values, context));
   batch.symbols = std::move(context.symbols);
   return guard([&] {
-    if (step_->is_training && run != Run::kRecompute) {
+    if (step.is_training && run != Run::kRecompute) {
       const at::NoGradGuard no_grad;
       for (size_t i = 0; i < changed.size(); ++i) {
-        at::Tensor buffer = parameters_.value(changed_[i]);
+        at::Tensor buffer = step.parameters->value(changed_[i]);
         buffer.copy_(changed[i]);
       }
     }
     keep_outputs(batch, values, run);
-    if (is_last_) keep_loss(batch, values, index, run);
+    if (is_last_) keep_loss(batch, values, id, run);
   });
 }
 
@@ -132,12 +138,12 @@ void ChunkKernels::keep_outputs(MicroBatch& batch, const std::vector<at::Tensor>
 }
 
 double ChunkKernels::count_items(const MicroBatch& batch, const std::vector<at::Tensor>& values,
-                                 int32_t index) const {
-  if (const auto* id = std::get_if<ValueId>(&graph_.items)) {
-    return values[id->value].item().toDouble();
+                                 MicroBatchId id) const {
+  if (const auto* value = std::get_if<ValueId>(&graph_.items)) {
+    return values[value->value].item().toDouble();
   }
   const auto* expression = std::get_if<SymExpr>(&graph_.items);
-  if (expression == nullptr) return static_cast<double>(step_->shares[index].size);
+  if (expression == nullptr) return static_cast<double>(step_of(id).shares[id.index].size);
   Result<SymValue> value = evaluate(*expression, batch.symbols);
   TORCH_CHECK(value.ok(), "the number of items has no value");
   return std::holds_alternative<int64_t>(value.value())
@@ -146,9 +152,9 @@ double ChunkKernels::count_items(const MicroBatch& batch, const std::vector<at::
 }
 
 void ChunkKernels::keep_loss(MicroBatch& batch, const std::vector<at::Tensor>& values,
-                             int32_t index, Run run) {
+                             MicroBatchId id, Run run) {
   const at::Tensor& loss = values[graph_.loss.value];
-  loss_.items = count_items(batch, values, index);
+  loss_.items = count_items(batch, values, id);
   loss_.mean = loss_.items == 0 ? 0.0 : loss.item().toDouble();
   if (run == Run::kForwardOnly || loss_.items <= 0 || !loss.requires_grad()) return;
   batch.edges.push_back(torch::autograd::impl::gradient_edge(loss));
@@ -157,8 +163,8 @@ void ChunkKernels::keep_loss(MicroBatch& batch, const std::vector<at::Tensor>& v
 
 // --- backward ------------------------------------------------------------------------------------
 
-void ChunkKernels::backward(int32_t index, WeightGradients when) {
-  MicroBatch& batch = micro_batches_.at(index);
+void ChunkKernels::backward(MicroBatchId id, WeightGradients when) {
+  MicroBatch& batch = micro_batches_.at(id);
   torch::autograd::edge_list edges;
   std::vector<at::Tensor> gradients;
   for (size_t i = 0; i < batch.edges.size(); ++i) {
@@ -168,19 +174,19 @@ void ChunkKernels::backward(int32_t index, WeightGradients when) {
   }
   batch.gradients.clear();
   if (!edges.empty()) {
-    DeferredGradients* later = when == WeightGradients::kLater ? &deferred_[index] : nullptr;
+    DeferredGradients* later = when == WeightGradients::kLater ? &deferred_[id] : nullptr;
     const DeferredGradients::Scope scope(later);
     torch::autograd::Engine::get_default_engine().execute(
         edges, gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
   }
   batch.edges.clear();
-  parameters_.collect_gradients();
+  step_of(id).parameters->collect_gradients();
   // Every other chunk sends gradients, be it none of them, and forgets the micro-batch then.
-  if (is_first_) micro_batches_.erase(index);
+  if (is_first_) micro_batches_.erase(id);
 }
 
-void ChunkKernels::make_weight_gradients(int32_t index) {
-  const auto found = deferred_.find(index);
+void ChunkKernels::make_weight_gradients(MicroBatchId id) {
+  const auto found = deferred_.find(id);
   if (found == deferred_.end()) return;
   found->second.run();
   deferred_.erase(found);
@@ -188,12 +194,12 @@ void ChunkKernels::make_weight_gradients(int32_t index) {
 
 // --- borders -------------------------------------------------------------------------------------
 
-std::vector<at::Tensor> ChunkKernels::send_activations(int32_t index) {
-  return std::move(micro_batches_.at(index).outgoing);
+std::vector<at::Tensor> ChunkKernels::send_activations(MicroBatchId id) {
+  return std::move(micro_batches_.at(id).outgoing);
 }
 
-Result<std::vector<at::Tensor>> ChunkKernels::receive_activations(int32_t index) {
-  MicroBatch& batch = micro_batch(index);
+Result<std::vector<at::Tensor>> ChunkKernels::receive_activations(MicroBatchId id) {
+  MicroBatch& batch = micro_batch(id);
   std::vector<at::Tensor> activations;
   for (const BoundaryValue& receive : stage_.receives) {
     TRIREME_TRY(at::Tensor tensor,
@@ -202,21 +208,21 @@ Result<std::vector<at::Tensor>> ChunkKernels::receive_activations(int32_t index)
   }
   // Their storage is filled through its memory: autograd sees a leaf only once it is complete, and
   // nothing writes to it later.
-  accept_activations(index, activations);
+  accept_activations(id, activations);
   return activations;
 }
 
-void ChunkKernels::accept_activations(int32_t index, std::vector<at::Tensor> activations) {
+void ChunkKernels::accept_activations(MicroBatchId id, std::vector<at::Tensor> activations) {
   for (size_t i = 0; i < stage_.receives.size(); ++i) {
-    if (stage_.receives[i].carries_gradient && step_->is_training) {
+    if (stage_.receives[i].carries_gradient && step_of(id).is_training) {
       activations[i].set_requires_grad(true);
     }
   }
-  micro_batch(index).received = std::move(activations);
+  micro_batch(id).received = std::move(activations);
 }
 
-Result<std::vector<at::Tensor>> ChunkKernels::send_gradients(int32_t index) {
-  MicroBatch& batch = micro_batches_.at(index);
+Result<std::vector<at::Tensor>> ChunkKernels::send_gradients(MicroBatchId id) {
+  MicroBatch& batch = micro_batches_.at(id);
   std::vector<at::Tensor> gradients;
   for (size_t i = 0; i < stage_.receives.size(); ++i) {
     if (!stage_.receives[i].carries_gradient) continue;
@@ -229,12 +235,12 @@ Result<std::vector<at::Tensor>> ChunkKernels::send_gradients(int32_t index) {
       gradients.push_back(zeros.zero_());
     }
   }
-  micro_batches_.erase(index);
+  micro_batches_.erase(id);
   return gradients;
 }
 
-Result<std::vector<at::Tensor>> ChunkKernels::receive_gradients(int32_t index) {
-  MicroBatch& batch = micro_batch(index);
+Result<std::vector<at::Tensor>> ChunkKernels::receive_gradients(MicroBatchId id) {
+  MicroBatch& batch = micro_batch(id);
   std::vector<at::Tensor> gradients;
   for (const BoundaryValue& send : stage_.sends) {
     if (!send.carries_gradient) continue;
@@ -242,12 +248,12 @@ Result<std::vector<at::Tensor>> ChunkKernels::receive_gradients(int32_t index) {
                 empty_tensor(graph_.values[send.value.value].type, batch.symbols));
     gradients.push_back(tensor);
   }
-  accept_gradients(index, gradients);
+  accept_gradients(id, gradients);
   return gradients;
 }
 
-void ChunkKernels::accept_gradients(int32_t index, std::vector<at::Tensor> gradients) {
-  micro_batch(index).gradients = std::move(gradients);
+void ChunkKernels::accept_gradients(MicroBatchId id, std::vector<at::Tensor> gradients) {
+  micro_batch(id).gradients = std::move(gradients);
 }
 
 }  // namespace trireme

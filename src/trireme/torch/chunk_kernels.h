@@ -1,7 +1,7 @@
 // ChunkKernels: one virtual stage over libtorch: forward and backward of micro-batches, and the
 // tensors that cross its borders. The chunks of a stage share its parameters.
 //
-//   chunk.begin_step(step)
+//   chunk.begin_step(step)             a step ends with its last backward; two may be begun
 //   chunk.receive_activations(k), chunk.forward(k, ...), chunk.send_activations(k)
 //   chunk.receive_gradients(k), chunk.backward(k, ...), chunk.send_gradients(k)
 //
@@ -29,6 +29,8 @@ namespace trireme {
 
 // What the chunks of a stage have in common in a step.
 struct ChunkStep {
+  int64_t number = 0;                // tells it from others
+  Parameters* parameters = nullptr;  // the version that its passes see
   bool is_training = true;
   bool splits_backward = false;  // some weight gradients are made later
   uint64_t random_key = 0;
@@ -41,6 +43,12 @@ struct ChunkStep {
 enum class Keep : uint8_t { kGraph, kInput };
 enum class WeightGradients : uint8_t { kNow, kLater };
 
+struct MicroBatchId {
+  int64_t step = 0;  // ChunkStep::number
+  int32_t index = 0;
+  auto operator<=>(const MicroBatchId&) const = default;
+};
+
 class ChunkKernels {
  public:
   struct Loss {
@@ -49,34 +57,35 @@ class ChunkKernels {
   };
 
   // All outlive it.
-  ChunkKernels(const Graph& graph, const Partition& partition, int32_t virtual_stage,
-               Parameters& parameters);
+  ChunkKernels(const Graph& graph, const Partition& partition, int32_t virtual_stage);
 
-  // `step` outlives the step.
+  // `step` outlives end_step().
   Status begin_step(const ChunkStep& step);
+  // Forgets what is left of it.
+  void end_step(int64_t number);
 
   // `user_inputs` by index into Graph::inputs.
-  Status forward(int32_t micro_batch, const std::vector<at::Tensor>& user_inputs, Keep keep);
+  Status forward(MicroBatchId id, const std::vector<at::Tensor>& user_inputs, Keep keep);
   // Builds the graph of a forward that kept its input: with the same random numbers, and without
   // another change of the buffers.
-  Status recompute(int32_t micro_batch);
-  void backward(int32_t micro_batch, WeightGradients when);
+  Status recompute(MicroBatchId id);
+  void backward(MicroBatchId id, WeightGradients when);
   // What the backward left for later.
-  void make_weight_gradients(int32_t micro_batch);
+  void make_weight_gradients(MicroBatchId id);
 
   // Of the last forward or recompute. REQUIRES: the last virtual stage.
   [[nodiscard]] const Loss& loss() const { return loss_; }
 
   // What the forward made, without its graph.
-  [[nodiscard]] std::vector<at::Tensor> send_activations(int32_t micro_batch);
+  [[nodiscard]] std::vector<at::Tensor> send_activations(MicroBatchId id);
   // Empty tensors, to be filled before the forward.
-  Result<std::vector<at::Tensor>> receive_activations(int32_t micro_batch);
+  Result<std::vector<at::Tensor>> receive_activations(MicroBatchId id);
   // Of the gradients of what was received; zeros where there are none.
-  Result<std::vector<at::Tensor>> send_gradients(int32_t micro_batch);
-  Result<std::vector<at::Tensor>> receive_gradients(int32_t micro_batch);
+  Result<std::vector<at::Tensor>> send_gradients(MicroBatchId id);
+  Result<std::vector<at::Tensor>> receive_gradients(MicroBatchId id);
   // From and to a chunk of the same rank: what that one sends.
-  void accept_activations(int32_t micro_batch, std::vector<at::Tensor> activations);
-  void accept_gradients(int32_t micro_batch, std::vector<at::Tensor> gradients);
+  void accept_activations(MicroBatchId id, std::vector<at::Tensor> activations);
+  void accept_gradients(MicroBatchId id, std::vector<at::Tensor> gradients);
 
   // The buffers that its forward changes, as indices into Graph::inputs.
   [[nodiscard]] const std::vector<int32_t>& changed_buffers() const { return changed_; }
@@ -96,27 +105,29 @@ class ChunkKernels {
   };
   enum class Run : uint8_t { kForward, kForwardOnly, kRecompute };
 
-  MicroBatch& micro_batch(int32_t index);
-  Status run(MicroBatch& batch, int32_t index, const std::vector<at::Tensor>& user_inputs, Run run);
+  MicroBatch& micro_batch(MicroBatchId id);
+  [[nodiscard]] const ChunkStep& step_of(MicroBatchId id) const { return *steps_.at(id.step); }
+  Status run(MicroBatch& batch, MicroBatchId id, const std::vector<at::Tensor>& user_inputs,
+             Run run);
   void keep_outputs(MicroBatch& batch, const std::vector<at::Tensor>& values, Run run);
-  void keep_loss(MicroBatch& batch, const std::vector<at::Tensor>& values, int32_t index, Run run);
+  void keep_loss(MicroBatch& batch, const std::vector<at::Tensor>& values, MicroBatchId id,
+                 Run run);
   [[nodiscard]] double count_items(const MicroBatch& batch, const std::vector<at::Tensor>& values,
-                                   int32_t index) const;
+                                   MicroBatchId id) const;
 
   const Graph& graph_;
   const VirtualStage& stage_;
   bool is_first_;
   bool is_last_;
-  Parameters& parameters_;
   std::vector<int32_t> changed_;
   std::vector<ValueId> kept_;  // values that remain after a run
   std::unique_ptr<Interpreter> training_;
   std::unique_ptr<Interpreter> evaluation_;
 
-  // Of the step at hand.
-  const ChunkStep* step_ = nullptr;
-  std::map<int32_t, MicroBatch> micro_batches_;
-  std::map<int32_t, DeferredGradients> deferred_;  // by micro-batch
+  // Of the steps that are begun.
+  std::map<int64_t, const ChunkStep*> steps_;
+  std::map<MicroBatchId, MicroBatch> micro_batches_;
+  std::map<MicroBatchId, DeferredGradients> deferred_;
   Loss loss_;
 };
 

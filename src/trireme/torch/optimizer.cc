@@ -20,14 +20,15 @@ class Sgd : public Optimizer {
     }
   }
 
-  void step(const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
+  void step(const std::vector<std::vector<at::Tensor>>& parameters,
+            const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
     for (size_t g = 0; g < groups_.size(); ++g) {
-      if (groups_[g].parameters.empty()) continue;
-      if (at::isReducedFloatingType(groups_[g].parameters[0].scalar_type())) {
-        step_reduced(g, gradients[g], lr);
+      if (parameters[g].empty()) continue;
+      if (at::isReducedFloatingType(parameters[g][0].scalar_type())) {
+        step_reduced(g, parameters[g], gradients[g], lr);
         continue;
       }
-      at::_fused_sgd_(groups_[g].parameters, gradients[g], momentum_[g], groups_[g].weight_decay,
+      at::_fused_sgd_(parameters[g], gradients[g], momentum_[g], groups_[g].weight_decay,
                       options_.momentum, lr, /*dampening=*/0, options_.is_nesterov,
                       /*maximize=*/false, is_first_step_);
     }
@@ -37,11 +38,12 @@ class Sgd : public Optimizer {
  private:
   // The fused kernel of torch 2.13 for CPUs changes no 16-bit parameter but its last few elements.
   // This is torch.optim.SGD with fused=False, operator for operator.
-  void step_reduced(size_t g, const std::vector<at::Tensor>& gradients, double lr) {
+  void step_reduced(size_t g, const std::vector<at::Tensor>& parameters,
+                    const std::vector<at::Tensor>& gradients, double lr) {
     // As a tensor: mul_(Scalar) of ATen would round the factor to 16 bits first.
     const at::Tensor factor = at::scalar_tensor(options_.momentum, at::kDouble);
     for (size_t i = 0; i < gradients.size(); ++i) {
-      at::Tensor parameter = groups_[g].parameters[i];
+      at::Tensor parameter = parameters[i];
       at::Tensor change = gradients[i];
       if (groups_[g].weight_decay != 0) change = change.add(parameter, groups_[g].weight_decay);
       if (options_.momentum != 0) {
@@ -77,14 +79,15 @@ class AdamW : public Optimizer {
     }
   }
 
-  void step(const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
+  void step(const std::vector<std::vector<at::Tensor>>& parameters,
+            const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
     step_.add_(1);
     for (size_t g = 0; g < groups_.size(); ++g) {
-      if (groups_[g].parameters.empty()) continue;
+      if (parameters[g].empty()) continue;
       State& state = states_[g];
-      at::_fused_adamw_(groups_[g].parameters, gradients[g], state.averages, state.squares, {},
-                        state.steps, lr, options_.beta1, options_.beta2, groups_[g].weight_decay,
-                        options_.eps, /*amsgrad=*/false, /*maximize=*/false);
+      at::_fused_adamw_(parameters[g], gradients[g], state.averages, state.squares, {}, state.steps,
+                        lr, options_.beta1, options_.beta2, groups_[g].weight_decay, options_.eps,
+                        /*amsgrad=*/false, /*maximize=*/false);
     }
   }
 

@@ -20,8 +20,10 @@ struct OptimizerGroup {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // One update. gradients[g][i] belongs to parameter i of group g and has its dtype.
-  virtual void step(const std::vector<std::vector<at::Tensor>>& gradients, double lr) = 0;
+  // One update of parameters that are like those of the groups, which may be others each time.
+  // gradients[g][i] belongs to parameter i of group g and has its dtype.
+  virtual void step(const std::vector<std::vector<at::Tensor>>& parameters,
+                    const std::vector<std::vector<at::Tensor>>& gradients, double lr) = 0;
 };
 
 // Error: an unknown name; lists the known ones.

@@ -54,7 +54,8 @@ void expect_equal_to(const OptimizerOptions& options, Update update) {
   auto optimizer = make_optimizer(options, groups);
   ASSERT_TRUE(optimizer.ok());
   for (int64_t step = 1; step <= kSteps; ++step) {
-    optimizer.value()->step({{gradient(0, step)}, {gradient(1, step)}, {}}, rate(step));
+    optimizer.value()->step({groups[0].parameters, groups[1].parameters, {}},
+                            {{gradient(0, step)}, {gradient(1, step)}, {}}, rate(step));
   }
   for (int64_t g = 0; g < 2; ++g) {
     const Numbers expected = by_hand(g, update);

@@ -11,7 +11,7 @@
 namespace trireme {
 
 Result<ParameterUpdate> ParameterUpdate::make(const OptimizerOptions& options, const Graph& graph,
-                                              Parameters& parameters) {
+                                              const Parameters& parameters) {
   double weight_decay = 0;
   for (const OptimizerInfo& info : kOptimizers) {
     if (info.name == options.name) weight_decay = info.default_weight_decay;
@@ -31,7 +31,6 @@ Result<ParameterUpdate> ParameterUpdate::make(const OptimizerOptions& options, c
     }
   }
   ParameterUpdate update;
-  update.parameters_ = &parameters;
   std::vector<OptimizerGroup> groups;
   for (const auto& [key, indices] : members) {
     OptimizerGroup group{.parameters = {}, .weight_decay = key.second ? weight_decay : 0.0};
@@ -45,41 +44,41 @@ Result<ParameterUpdate> ParameterUpdate::make(const OptimizerOptions& options, c
   return update;
 }
 
-void ParameterUpdate::divide(double items) {
-  if (is_divided_) return;
-  is_divided_ = true;
-  if (items > 0) parameters_->divide_gradients(items);
+void ParameterUpdate::divide(Parameters& parameters, double items) {
+  if (items > 0) parameters.divide_gradients(items);
 }
 
-void ParameterUpdate::fill_squares(const Partition& partition, int32_t stage,
-                                   std::span<double> squares) const {
+void ParameterUpdate::fill_squares(const Parameters& parameters, const Partition& partition,
+                                   int32_t stage, std::span<double> squares) {
   std::set<int32_t> elsewhere;  // tied parameters that an earlier stage answers for
   for (const Partition::TiedParameter& tied : partition.tied) {
     if (tied.stages.front() != stage) elsewhere.insert(tied.input);
   }
-  for (const GradientBucket& bucket : parameters_->buckets()) {
+  for (const GradientBucket& bucket : parameters.buckets()) {
     for (const int32_t index : bucket.inputs) {
       if (elsewhere.contains(index)) continue;
-      squares[index] =
-          parameters_->accumulator(index).to(at::kDouble).square().sum().item<double>();
+      squares[index] = parameters.accumulator(index).to(at::kDouble).square().sum().item<double>();
     }
   }
 }
 
-void ParameterUpdate::clip(double norm, double clip_norm) {
+void ParameterUpdate::clip(Parameters& parameters, double norm, double clip_norm) {
   const double factor = clip_norm / (norm + 1e-6);
   if (factor >= 1) return;
-  parameters_->scale_gradients(factor);  // a norm that is no number makes all of them none
+  parameters.scale_gradients(factor);  // a norm that is no number makes all of them none
 }
 
-void ParameterUpdate::step(double lr) {
+void ParameterUpdate::step(const Parameters& parameters, double lr) {
   const at::NoGradGuard no_grad;
-  std::vector<std::vector<at::Tensor>> gradients;
-  for (const std::vector<int32_t>& inputs : group_inputs_) {
-    std::vector<at::Tensor>& group = gradients.emplace_back();
-    for (const int32_t index : inputs) group.push_back(parameters_->gradient(index));
+  std::vector<std::vector<at::Tensor>> weights(group_inputs_.size());
+  std::vector<std::vector<at::Tensor>> gradients(group_inputs_.size());
+  for (size_t group = 0; group < group_inputs_.size(); ++group) {
+    for (const int32_t index : group_inputs_[group]) {
+      weights[group].push_back(parameters.value(index).detach());
+      gradients[group].push_back(parameters.gradient(index));
+    }
   }
-  optimizer_->step(gradients, lr);
+  optimizer_->step(weights, gradients, lr);
 }
 
 }  // namespace trireme

@@ -18,25 +18,24 @@ namespace trireme {
 
 class ParameterUpdate {
  public:
-  // `parameters` outlives it.
+  // For all versions of `parameters`, which outlive it.
   static Result<ParameterUpdate> make(const OptimizerOptions& options, const Graph& graph,
-                                      Parameters& parameters);
+                                      const Parameters& parameters);
 
-  void begin_step() { is_divided_ = false; }
-  // Makes means of the sums, once a step, however often it is called.
-  void divide(double items);
+  // Makes means of the sums of a batch, once, however often it is called.
+  static void divide(Parameters& parameters, double items);
   // squares[i] becomes the squared L2 norm of graph input i's mean gradient, where this stage
   // answers for it: a parameter that stages share is the first one's.
-  void fill_squares(const Partition& partition, int32_t stage, std::span<double> squares) const;
+  static void fill_squares(const Parameters& parameters, const Partition& partition, int32_t stage,
+                           std::span<double> squares);
   // As torch.nn.utils.clip_grad_norm_: gradients of a norm above `clip_norm` are scaled down to it.
-  void clip(double norm, double clip_norm);
-  void step(double lr);
+  static void clip(Parameters& parameters, double norm, double clip_norm);
+  // Changes the version's weights by its gradients.
+  void step(const Parameters& parameters, double lr);
 
  private:
-  Parameters* parameters_ = nullptr;
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<std::vector<int32_t>> group_inputs_;  // by group of the optimizer, as graph inputs
-  bool is_divided_ = false;
 };
 
 }  // namespace trireme

@@ -56,25 +56,51 @@ Result<Parameters> Parameters::load(const Archive& archive, const Graph& graph, 
     for (const int32_t index : stage.inputs) {
       if (graph.inputs[index].requires_grad) parameters.values_[index].set_requires_grad(true);
     }
-    for (const GradientBucket& bucket : parameters.buckets_) {
-      int64_t count = 0;
-      for (const int32_t index : bucket.inputs) count += parameters.values_[index].numel();
-      const auto options = at::TensorOptions().dtype(scalar_type(bucket.dtype));
-      const at::Tensor flat = at::zeros({count}, options);
-      int64_t offset = 0;
-      for (const int32_t index : bucket.inputs) {
-        at::Tensor& value = parameters.values_[index];
-        // Parameters are dense: as_strided keeps their order of dims, so autograd adds in place.
-        parameters.accumulators_[index] = flat.as_strided(value.sizes(), value.strides(), offset);
-        offset += value.numel();
-      }
-      parameters.flat_.push_back(flat);
-    }
+    parameters.make_accumulators();
   }));
   return parameters;
 }
 
+void Parameters::make_accumulators() {
+  flat_.clear();
+  for (const GradientBucket& bucket : buckets_) {
+    int64_t count = 0;
+    for (const int32_t index : bucket.inputs) count += values_[index].numel();
+    const at::Tensor flat =
+        at::zeros({count}, at::TensorOptions().dtype(scalar_type(bucket.dtype)));
+    int64_t offset = 0;
+    for (const int32_t index : bucket.inputs) {
+      const at::Tensor& value = values_[index];
+      // Parameters are dense: as_strided keeps their order of dims, so autograd adds in place.
+      accumulators_[index] = flat.as_strided(value.sizes(), value.strides(), offset);
+      offset += value.numel();
+    }
+    flat_.push_back(flat);
+  }
+}
+
+Result<Parameters> Parameters::make_version() const {
+  return guard([&]() -> Result<Parameters> {
+    Parameters version = *this;
+    for (const GradientBucket& bucket : buckets_) {
+      for (const int32_t index : bucket.inputs) {
+        version.values_[index] = values_[index].detach().clone().set_requires_grad(true);
+      }
+    }
+    version.make_accumulators();
+    return version;
+  });
+}
+
+void Parameters::copy_weights(const Parameters& other) {
+  const at::NoGradGuard no_grad;
+  for (const GradientBucket& bucket : buckets_) {
+    for (const int32_t index : bucket.inputs) values_[index].copy_(other.values_[index]);
+  }
+}
+
 void Parameters::zero_gradients() {
+  is_divided_ = false;
   for (at::Tensor& flat : flat_) flat.zero_();
   for (const GradientBucket& bucket : buckets_) {
     for (const int32_t index : bucket.inputs) {
@@ -104,6 +130,8 @@ void Parameters::collect_gradients() {
 }
 
 void Parameters::divide_gradients(double divisor) {
+  if (is_divided_) return;
+  is_divided_ = true;
   for (at::Tensor& flat : flat_) flat.div_(divisor);
 }
 

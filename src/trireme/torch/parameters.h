@@ -28,11 +28,17 @@ namespace trireme {
 [[nodiscard]] Result<at::Tensor> load_value(const Archive& archive, const GraphInput& input,
                                             const InitialWeights* initial);
 
+// One version of the weights, with the sums of gradients that are taken at it.
 class Parameters {
  public:
   // With the values of load_value().
   static Result<Parameters> load(const Archive& archive, const Graph& graph, const Stage& stage,
                                  const InitialWeights* initial);
+
+  // Another version, of the same values, with sums of its own. What gets no gradient both share.
+  [[nodiscard]] Result<Parameters> make_version() const;
+  // The values of another version become those of this one.
+  void copy_weights(const Parameters& other);
 
   // By index into Graph::inputs; undefined where the stage does not read it.
   [[nodiscard]] const at::Tensor& value(int32_t input) const { return values_[input]; }
@@ -45,17 +51,21 @@ class Parameters {
   void zero_gradients();
   // After a backward: what autograd left in 16-bit gradients goes to the accumulators.
   void collect_gradients();
-  // Divides every accumulator by `divisor`, or multiplies it by `factor`.
+  // Divides every accumulator by `divisor`, once after zero_gradients(), or multiplies it by
+  // `factor`.
   void divide_gradients(double divisor);
   void scale_gradients(double factor);
   // The gradient in the parameter's dtype.
   [[nodiscard]] at::Tensor gradient(int32_t input) const;
 
  private:
+  void make_accumulators();
+
   std::vector<at::Tensor> values_;
   std::vector<GradientBucket> buckets_;
   std::vector<at::Tensor> flat_;
   std::vector<at::Tensor> accumulators_;
+  bool is_divided_ = false;
 };
 
 }  // namespace trireme

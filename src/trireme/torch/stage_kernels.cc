@@ -49,42 +49,36 @@ class TorchStageKernels : public StageKernels {
     at::set_num_threads(options_.num_threads);
     // Of the whole process; all of its ranks run one model.
     at::set_default_dtype(c10::scalarTypeToTypeMeta(scalar_type(default_dtype(graph_))));
-    TRIREME_TRY(parameters_, Parameters::load(*options_.archive, graph_, stage_, options_.initial));
+    TRIREME_TRY(Parameters first,
+                Parameters::load(*options_.archive, graph_, stage_, options_.initial));
+    versions_.push_back(std::move(first));
+    if (options_.num_weight_versions == 2) {
+      TRIREME_TRY(Parameters second, versions_[0].make_version());
+      versions_.push_back(std::move(second));
+    }
     for (const int32_t virtual_stage : stage_.virtual_stages) {
-      chunks_.push_back(
-          std::make_unique<ChunkKernels>(graph_, *options_.partition, virtual_stage, parameters_));
+      chunks_.push_back(std::make_unique<ChunkKernels>(graph_, *options_.partition, virtual_stage));
       const std::vector<int32_t>& changed = chunks_.back()->changed_buffers();
       changed_.insert(changed.begin(), changed.end());
     }
     if (options_.optimizer.has_value()) TRIREME_TRY(find_moving_averages());
     if (options_.optimizer.has_value()) {
-      TRIREME_TRY(update_, ParameterUpdate::make(*options_.optimizer, graph_, parameters_));
+      TRIREME_TRY(update_, ParameterUpdate::make(*options_.optimizer, graph_, versions_[0]));
     }
     return Status();
   }
 
   Status begin_step(StepInputs inputs) override {
-    inputs_ = std::move(inputs);
-    step_ = {.is_training = inputs_.is_training,
-             .splits_backward = inputs_.splits_backward,
-             .random_key = random_key(),
-             .first_micro_batch = first_global_micro_batch(),
-             .shares = inputs_.shares.shares[options_.replica],
-             .symbols = {}};
-    TRIREME_TRY(step_.symbols, inputs_.pipeline->begin_step());
-    for (const auto& chunk : chunks_) TRIREME_TRY(chunk->begin_step(step_));
-    user_inputs_.clear();
-    const size_t num_global = num_global_micro_batches();
-    losses_.assign(2 * num_global, 0.0);
-    outcome_ = StepOutcome();
-    if (!inputs_.is_training) return Status();
-    update_.begin_step();
-    return guard([&] {
-      before_.clear();
-      for (const int32_t input : changed_) before_.push_back(parameters_.value(input).clone());
-      parameters_.zero_gradients();
-      moving_.begin_step();
-    });
+    ++at_hand_;
+    TRIREME_TRY(begin(at_hand_, std::move(inputs)));
+    return guard([&] { open(batches_.at(at_hand_)); });
+  }
+
+  Status begin_ahead(StepInputs inputs) override { return begin(at_hand_ + 1, std::move(inputs)); }
+
+  void go_on() override {
+    ++at_hand_;
+    TRIREME_CHECK(batches_.contains(at_hand_), "a step goes on that was not begun");
   }
 
   Status compute(const Action& action) override {
@@ -94,15 +88,15 @@ class TorchStageKernels : public StageKernels {
       case ActionKind::kForwardKeepingInput:
         return forward(action, Keep::kInput);
       case ActionKind::kRecompute:
-        return chunk(action).recompute(action.index);
+        return chunk(action).recompute(id_of(action));
       case ActionKind::kBackward:
         return backward(action, WeightGradients::kNow);
       case ActionKind::kInputGradient:
         return backward(action, WeightGradients::kLater);
       case ActionKind::kWeightGradient:
-        return guard([&] { chunk(action).make_weight_gradients(action.index); });
+        return guard([&] { chunk(action).make_weight_gradients(id_of(action)); });
       case ActionKind::kUpdate:
-        return guard([&] { update(); });
+        return guard([&] { update(batch_of(action)); });
       default:
         check_failed(__FILE__, __LINE__, "a compute action", to_text(action));
     }
@@ -112,19 +106,19 @@ class TorchStageKernels : public StageKernels {
     return guard([&]() -> Result<Message> {
       switch (action.kind) {
         case ActionKind::kSendActivation:
-          return hold(chunk(action).send_activations(action.index));
+          return hold(chunk(action).send_activations(id_of(action)));
         case ActionKind::kReceiveActivation:
-          return hold(chunk(action).receive_activations(action.index));
+          return hold(chunk(action).receive_activations(id_of(action)));
         case ActionKind::kSendGradient:
-          return hold(chunk(action).send_gradients(action.index));
+          return hold(chunk(action).send_gradients(id_of(action)));
         case ActionKind::kReceiveGradient:
-          return hold(chunk(action).receive_gradients(action.index));
+          return hold(chunk(action).receive_gradients(id_of(action)));
         case ActionKind::kAllReduce:
-          return reduction(action.index);
+          return reduction(open(batch_of(action)), action.index);
         case ActionKind::kTiedReduce:
-          return tied_reduction(action.index);
+          return tied_reduction(open(batch_of(action)), action.index);
         case ActionKind::kScalars:
-          return scalars(static_cast<ScalarExchange>(action.index));
+          return scalars(open(batch_of(action)), static_cast<ScalarExchange>(action.index));
         default:
           check_failed(__FILE__, __LINE__, "a communication action", to_text(action));
       }
@@ -132,32 +126,37 @@ class TorchStageKernels : public StageKernels {
   }
 
   Status complete(const Action& action) override {
+    if (!is_collective(action.kind)) return Status();
+    Batch& batch = batch_of(action);
     if (action.kind == ActionKind::kScalars) {
-      return action.index == static_cast<int32_t>(ScalarExchange::kLosses) ? finish_losses()
-                                                                           : finish_norms();
+      return action.index == static_cast<int32_t>(ScalarExchange::kLosses) ? finish_losses(batch)
+                                                                           : finish_norms(batch);
     }
     if (action.kind == ActionKind::kAllReduce &&
-        action.index == static_cast<int32_t>(parameters_.buckets().size())) {
+        action.index == static_cast<int32_t>(versions_[0].buckets().size())) {
       return guard([&] {
-        moving_.finish_step(moving_sum_, static_cast<int64_t>(num_global_micro_batches()));
+        moving_.finish_step(batch.moving_sum,
+                            static_cast<int64_t>(num_global_micro_batches(batch)));
       });
     }
     return Status();
   }
 
-  [[nodiscard]] StepOutcome outcome() const override { return outcome_; }
+  [[nodiscard]] StepOutcome outcome(int32_t batch) const override {
+    return batches_.at(at_hand_ + batch).outcome;
+  }
 
   [[nodiscard]] std::vector<std::optional<double>> gradient_norms() const override {
     const std::vector<bool> gets = gets_gradient(graph_);
     std::vector<std::optional<double>> norms(graph_.inputs.size());
     for (size_t i = 0; i < norms.size(); ++i) {
-      if (gets[i]) norms[i] = std::sqrt(squares_.at(i));
+      if (gets[i]) norms[i] = std::sqrt(batches_.at(at_hand_).squares.at(i));
     }
     return norms;
   }
 
   [[nodiscard]] Result<Message> state(int32_t input) const override {
-    at::Tensor value = parameters_.value(input);
+    at::Tensor value = versions_[newest_].value(input);
     if (!value.defined()) {
       TRIREME_TRY(value, load_value(*options_.archive, graph_.inputs[input], options_.initial));
     }
@@ -167,11 +166,13 @@ class TorchStageKernels : public StageKernels {
   [[nodiscard]] Status set_state(int32_t input, std::span<const std::byte> bytes) override {
     return guard([&] {
       const at::NoGradGuard no_grad;
-      at::Tensor value = parameters_.value(input);
-      TRIREME_CHECK(bytes.size() == value.nbytes(), "the values are those of the input");
-      // from_blob takes no const memory; it is only read.
-      value.copy_(at::from_blob(const_cast<std::byte*>(bytes.data()), value.sizes(),
-                                value.options().requires_grad(false)));
+      for (const Parameters& version : versions_) {
+        at::Tensor value = version.value(input);
+        TRIREME_CHECK(bytes.size() == value.nbytes(), "the values are those of the input");
+        // from_blob takes no const memory; it is only read.
+        value.copy_(at::from_blob(const_cast<std::byte*>(bytes.data()), value.sizes(),
+                                  value.options().requires_grad(false)));
+      }
     });
   }
 
@@ -184,30 +185,103 @@ class TorchStageKernels : public StageKernels {
     TRIREME_TRY(std::vector<MovingBuffer> found, moving_buffers(graph_, stage_, options_.dp));
     std::vector<MovingAverages::Buffer> buffers;
     for (const MovingBuffer& moving : found) {
-      buffers.push_back({parameters_.value(moving.input), moving.momentum});
+      buffers.push_back({versions_[0].value(moving.input), moving.momentum});
     }
+    TRIREME_CHECK(buffers.empty() || versions_.size() == 1,
+                  "moving averages of replicas whose steps overlap reached the runtime");
     moving_ = MovingAverages(std::move(buffers));
     return Status();
   }
 
-  [[nodiscard]] size_t num_global_micro_batches() const {
+  // What the batch gives to a micro-batch, by index into Graph::inputs, for all chunks.
+  struct UserInputs {
+    std::vector<at::Tensor> values;
+    size_t num_readers = 0;  // chunks that have not run
+  };
+
+  // From the begin of its step until no step needs it.
+  struct Batch {
+    StepInputs inputs;
+    int64_t pipeline_step = 0;  // of the inputs
+    ChunkStep step;
+    size_t version = 0;    // of the weights that its passes see, and that its update replaces
+    bool is_open = false;  // its first forward, or its first sum where it has none, has come
+    std::vector<at::Tensor> before;             // the buffers of `changed_` before it
+    std::map<int32_t, UserInputs> user_inputs;  // by micro-batch, until all chunks have read them
+    std::vector<double> losses;                 // (loss, items) of each global micro-batch
+    std::vector<double> squares;                // by graph input
+    StepOutcome outcome;
+    at::Tensor moving_sum;
+  };
+
+  // --- steps -----------------------------------------------------------------------------------
+
+  Status begin(int64_t number, StepInputs inputs) {
+    while (!batches_.empty() && batches_.begin()->first + 1 < at_hand_) {
+      for (const auto& chunk : chunks_) chunk->end_step(batches_.begin()->first);
+      batches_.erase(batches_.begin());
+    }
+    Batch& batch = batches_[number];
+    batch.inputs = std::move(inputs);
+    batch.version = version_of(batch.inputs);
+    batch.step = {.number = number,
+                  .parameters = &versions_[batch.version],
+                  .is_training = batch.inputs.is_training,
+                  .splits_backward = batch.inputs.splits_backward,
+                  .random_key = random_key(batch.inputs),
+                  .first_micro_batch = first_global_micro_batch(batch),
+                  .shares = batch.inputs.shares.shares[options_.replica],
+                  .symbols = {}};
+    TRIREME_TRY(batch.step.symbols, batch.inputs.pipeline->begin_step());
+    batch.pipeline_step = batch.inputs.pipeline->begun();
+    for (const auto& chunk : chunks_) TRIREME_TRY(chunk->begin_step(batch.step));
+    batch.losses.assign(2 * num_global_micro_batches(batch), 0.0);
+    return Status();
+  }
+
+  // With two versions, W(t) is version t % 2, and both are W(0) at first. Batch t sees W(t-1), and
+  // its update makes W(t+1), of W(t), in the same place: nothing else needs W(t-1) then.
+  [[nodiscard]] size_t version_of(const StepInputs& inputs) const {
+    if (versions_.size() == 1) return 0;
+    return inputs.is_training ? static_cast<size_t>((inputs.step + 1) % 2) : newest_;
+  }
+
+  // A step that is begun ahead must leave the sums of gradients and the buffers alone until those
+  // before it are done with them: its first forward is the first to come after that.
+  Batch& open(Batch& batch) {
+    if (batch.is_open) return batch;
+    batch.is_open = true;
+    if (!batch.inputs.is_training) return batch;
+    for (const int32_t input : changed_) batch.before.push_back(versions_[0].value(input).clone());
+    versions_[batch.version].zero_gradients();
+    moving_.begin_step();
+    return batch;
+  }
+
+  Batch& batch_of(const Action& action) { return batches_.at(at_hand_ + action.batch); }
+  [[nodiscard]] MicroBatchId id_of(const Action& action) const {
+    return {.step = at_hand_ + action.batch, .index = action.index};
+  }
+
+  [[nodiscard]] static size_t num_global_micro_batches(const Batch& batch) {
     size_t count = 0;
-    for (const int32_t n : inputs_.shares.num_micro_batches) count += static_cast<size_t>(n);
+    for (const int32_t n : batch.inputs.shares.num_micro_batches) count += static_cast<size_t>(n);
     return count;
   }
 
   // Of this replica's micro-batch 0.
-  [[nodiscard]] int64_t first_global_micro_batch() const {
+  [[nodiscard]] int64_t first_global_micro_batch(const Batch& batch) const {
     int64_t first = 0;
-    for (int32_t r = 0; r < options_.replica; ++r) first += inputs_.shares.num_micro_batches[r];
+    for (int32_t r = 0; r < options_.replica; ++r)
+      first += batch.inputs.shares.num_micro_batches[r];
     return first;
   }
 
   // An evaluation draws other numbers than training, and each evaluation the same.
-  [[nodiscard]] uint64_t random_key() const {
+  [[nodiscard]] uint64_t random_key(const StepInputs& inputs) const {
     constexpr uint64_t kOfEvaluation = 0x6576616c;
-    const uint64_t key = mix_bits(options_.seed, static_cast<uint64_t>(inputs_.step));
-    return inputs_.is_training ? key : mix_bits(key, kOfEvaluation);
+    const uint64_t key = mix_bits(options_.seed, static_cast<uint64_t>(inputs.step));
+    return inputs.is_training ? key : mix_bits(key, kOfEvaluation);
   }
 
   // --- chunks ----------------------------------------------------------------------------------
@@ -223,43 +297,42 @@ class TorchStageKernels : public StageKernels {
   }
 
   Status forward(const Action& action, Keep keep) {
+    TRIREME_TRY(guard([&] { open(batch_of(action)); }));
+    Batch& batch = batch_of(action);
+    const MicroBatchId id = id_of(action);
     const int32_t virtual_stage = stage_.virtual_stages[action.chunk];
     if (ChunkKernels* before = own_chunk(virtual_stage - 1)) {
-      chunk(action).accept_activations(action.index, before->send_activations(action.index));
+      chunk(action).accept_activations(id, before->send_activations(id));
     }
-    TRIREME_TRY(const UserInputs* inputs, user_inputs(action.index));
-    TRIREME_TRY(chunk(action).forward(action.index, inputs->values, keep));
-    if (user_inputs_[action.index].num_readers == 0) user_inputs_.erase(action.index);
+    TRIREME_TRY(const UserInputs* inputs, user_inputs(batch, action.index));
+    TRIREME_TRY(chunk(action).forward(id, inputs->values, keep));
+    if (inputs->num_readers == 0) batch.user_inputs.erase(action.index);
     if (virtual_stage + 1 < static_cast<int32_t>(options_.partition->virtual_stages.size())) {
       return Status();
     }
-    const size_t slot = 2 * static_cast<size_t>(step_.first_micro_batch + action.index);
-    losses_[slot] = chunk(action).loss().mean;
-    losses_[slot + 1] = chunk(action).loss().items;
+    const size_t slot = 2 * static_cast<size_t>(batch.step.first_micro_batch + action.index);
+    batch.losses[slot] = chunk(action).loss().mean;
+    batch.losses[slot + 1] = chunk(action).loss().items;
     return Status();
   }
 
   Status backward(const Action& action, WeightGradients when) {
+    const MicroBatchId id = id_of(action);
     if (ChunkKernels* after = own_chunk(stage_.virtual_stages[action.chunk] + 1)) {
-      TRIREME_TRY(std::vector<at::Tensor> gradients, after->send_gradients(action.index));
-      chunk(action).accept_gradients(action.index, std::move(gradients));
+      TRIREME_TRY(std::vector<at::Tensor> gradients, after->send_gradients(id));
+      chunk(action).accept_gradients(id, std::move(gradients));
     }
-    return guard([&] { chunk(action).backward(action.index, when); });
+    return guard([&] { chunk(action).backward(id, when); });
   }
 
-  // What the batch gives to a micro-batch, by index into Graph::inputs, for all chunks.
-  struct UserInputs {
-    std::vector<at::Tensor> values;
-    size_t num_readers = 0;  // chunks that have not run
-  };
-
-  Result<const UserInputs*> user_inputs(int32_t index) {
-    const auto [entry, is_new] = user_inputs_.try_emplace(index);
+  Result<const UserInputs*> user_inputs(Batch& batch, int32_t index) {
+    const auto [entry, is_new] = batch.user_inputs.try_emplace(index);
     UserInputs& inputs = entry->second;
     if (is_new) {
       inputs = {.values = std::vector<at::Tensor>(graph_.inputs.size()),
                 .num_readers = chunks_.size()};
-      TRIREME_TRY(std::vector<InputTensor> given, inputs_.pipeline->take(index));
+      TRIREME_TRY(std::vector<InputTensor> given,
+                  batch.inputs.pipeline->take(batch.pipeline_step, index));
       size_t next = 0;
       for (const int32_t input : stage_.inputs) {
         if (graph_.inputs[input].kind != GraphInput::Kind::kUser) continue;
@@ -283,16 +356,17 @@ class TorchStageKernels : public StageKernels {
 
   // --- reductions and scalars ------------------------------------------------------------------
 
-  Result<Message> reduction(int32_t index) {
-    if (index == static_cast<int32_t>(parameters_.buckets().size())) return moving_message();
-    Message message = hold({parameters_.bucket_memory(index)});
-    message.dtype = parameters_.buckets()[index].dtype;
+  Result<Message> reduction(Batch& batch, int32_t index) {
+    const Parameters& parameters = versions_[batch.version];
+    if (index == static_cast<int32_t>(parameters.buckets().size())) return moving_message(batch);
+    Message message = hold({parameters.bucket_memory(index)});
+    message.dtype = parameters.buckets()[index].dtype;
     return message;
   }
 
-  Result<Message> tied_reduction(int32_t index) {
+  Result<Message> tied_reduction(const Batch& batch, int32_t index) {
     const int32_t input = options_.partition->tied[tied_groups_with_gradient()[index]].input;
-    const at::Tensor& accumulator = parameters_.accumulator(input);
+    const at::Tensor& accumulator = versions_[batch.version].accumulator(input);
     TRIREME_CHECK(accumulator.defined(), "a tied parameter without a gradient is reduced");
     Message message = hold({accumulator});
     message.dtype = accumulator.scalar_type() == at::kDouble ? DType::kFloat64 : DType::kFloat32;
@@ -309,15 +383,18 @@ class TorchStageKernels : public StageKernels {
     return groups;
   }
 
-  Result<Message> scalars(ScalarExchange exchange) {
+  Result<Message> scalars(Batch& batch, ScalarExchange exchange) {
     if (exchange == ScalarExchange::kSquaredNorms) {
-      update_.divide(outcome_.items);
-      squares_.assign(graph_.inputs.size(), 0.0);
+      Parameters& parameters = versions_[batch.version];
+      ParameterUpdate::divide(parameters, batch.outcome.items);
+      batch.squares.assign(graph_.inputs.size(), 0.0);
       if (options_.replica == 0) {
-        update_.fill_squares(*options_.partition, options_.stage, squares_);
+        ParameterUpdate::fill_squares(parameters, *options_.partition, options_.stage,
+                                      batch.squares);
       }
     }
-    std::vector<double>& numbers = exchange == ScalarExchange::kLosses ? losses_ : squares_;
+    std::vector<double>& numbers =
+        exchange == ScalarExchange::kLosses ? batch.losses : batch.squares;
     Message message;
     message.parts = {std::as_writable_bytes(std::span(numbers))};
     message.dtype = DType::kFloat64;
@@ -325,56 +402,72 @@ class TorchStageKernels : public StageKernels {
   }
 
   // Every rank fills its own slots and zero elsewhere, so the sum over ranks is exact.
-  Status finish_losses() {
+  static Status finish_losses(Batch& batch) {
+    const std::vector<double>& losses = batch.losses;
     double total = 0;
     double weighted = 0;
-    for (size_t slot = 0; slot < losses_.size(); slot += 2) {
-      weighted += losses_[slot] * losses_[slot + 1];
-      total += losses_[slot + 1];
+    for (size_t slot = 0; slot < losses.size(); slot += 2) {
+      weighted += losses[slot] * losses[slot + 1];
+      total += losses[slot + 1];
     }
+    const std::vector<int32_t>& counts = batch.inputs.shares.num_micro_batches;
+    StepOutcome& outcome = batch.outcome;
     size_t micro_batch = 0;
-    for (size_t r = 0; r < inputs_.shares.num_micro_batches.size(); ++r) {
-      for (int32_t j = 0; j < inputs_.shares.num_micro_batches[r]; ++j, ++micro_batch) {
-        if (!std::isfinite(losses_[2 * micro_batch]) && !outcome_.non_finite_replica.has_value()) {
-          outcome_.non_finite_replica = static_cast<int32_t>(r);
+    for (size_t r = 0; r < counts.size(); ++r) {
+      for (int32_t j = 0; j < counts[r]; ++j, ++micro_batch) {
+        if (!std::isfinite(losses[2 * micro_batch]) && !outcome.non_finite_replica.has_value()) {
+          outcome.non_finite_replica = static_cast<int32_t>(r);
         }
       }
     }
-    outcome_.items = total;
-    outcome_.loss = total == 0 ? 0.0 : weighted / total;
+    outcome.items = total;
+    outcome.loss = total == 0 ? 0.0 : weighted / total;
     return Status();
   }
 
-  Status finish_norms() {
+  Status finish_norms(Batch& batch) {
     double sum = 0;
-    for (const double square : squares_) sum += square;
-    outcome_.gradient_norm = std::sqrt(sum);
+    for (const double square : batch.squares) sum += square;
+    batch.outcome.gradient_norm = std::sqrt(sum);
     if (!options_.clip_norm.has_value()) return Status();
-    return guard([&] { update_.clip(*outcome_.gradient_norm, *options_.clip_norm); });
+    return guard([&] {
+      ParameterUpdate::clip(versions_[batch.version], *batch.outcome.gradient_norm,
+                            *options_.clip_norm);
+    });
   }
 
-  void update() {
-    update_.divide(outcome_.items);
+  void update(const Batch& batch) {
+    const StepOutcome& outcome = batch.outcome;
+    Parameters& parameters = versions_[batch.version];
+    ParameterUpdate::divide(parameters, outcome.items);
     // Nothing to learn from, or numbers that would poison the weights: the run ends after this.
-    const bool learns = outcome_.items > 0 && std::isfinite(outcome_.loss) &&
-                        std::isfinite(outcome_.gradient_norm.value_or(0));
-    if (learns) return update_.step(inputs_.lr);
+    // Batches that have begun by then change nothing either.
+    const bool learns = outcome.items > 0 && std::isfinite(outcome.loss) &&
+                        std::isfinite(outcome.gradient_norm.value_or(0));
+    if (learns && !has_fault_) {
+      if (batch.version != newest_) parameters.copy_weights(versions_[newest_]);
+      update_.step(parameters, batch.inputs.lr);
+      newest_ = batch.version;
+      return;
+    }
+    if (!has_fault_) before_fault_ = batch.before;
+    has_fault_ = versions_.size() == 2;
     const at::NoGradGuard no_grad;
     size_t next = 0;
     for (const int32_t input : changed_) {
-      at::Tensor buffer = parameters_.value(input);
-      buffer.copy_(before_[next++]);
+      at::Tensor buffer = versions_[0].value(input);
+      buffer.copy_(before_fault_[next++]);
     }
   }
 
-  Result<Message> moving_message() {
+  Result<Message> moving_message(Batch& batch) {
+    const std::vector<int32_t>& counts = batch.inputs.shares.num_micro_batches;
     int64_t later = 0;
-    for (size_t r = static_cast<size_t>(options_.replica) + 1;
-         r < inputs_.shares.num_micro_batches.size(); ++r) {
-      later += inputs_.shares.num_micro_batches[r];
+    for (size_t r = static_cast<size_t>(options_.replica) + 1; r < counts.size(); ++r) {
+      later += counts[r];
     }
-    moving_sum_ = moving_.contribution(later);
-    Message message = hold({moving_sum_});
+    batch.moving_sum = moving_.contribution(later);
+    Message message = hold({batch.moving_sum});
     message.dtype = DType::kFloat64;
     return message;
   }
@@ -382,21 +475,17 @@ class TorchStageKernels : public StageKernels {
   StageOptions options_;
   const Graph& graph_;
   const Stage& stage_;
-  Parameters parameters_;
+  std::vector<Parameters> versions_;
+  size_t newest_ = 0;  // of them
   MovingAverages moving_;
   std::vector<std::unique_ptr<ChunkKernels>> chunks_;
   std::set<int32_t> changed_;  // buffers that the forward pass changes, as graph inputs
   ParameterUpdate update_;
+  bool has_fault_ = false;                // a batch was not learnt from, and no other one will
+  std::vector<at::Tensor> before_fault_;  // its `before`
 
-  // Of the step at hand.
-  std::vector<at::Tensor> before_;  // the buffers of `changed_` before it
-  StepInputs inputs_;
-  ChunkStep step_;
-  std::map<int32_t, UserInputs> user_inputs_;  // by micro-batch, until all chunks have read them
-  std::vector<double> losses_;                 // (loss, items) of each global micro-batch
-  std::vector<double> squares_;                // by graph input
-  StepOutcome outcome_;
-  at::Tensor moving_sum_;
+  std::map<int64_t, Batch> batches_;  // by number of the step: the one at hand, and its neighbours
+  int64_t at_hand_ = -1;
 };
 
 }  // namespace

@@ -2,7 +2,14 @@
 //
 //   kernels->begin_step(step);         sizes, samples, learning rate
 //   executor.run_step(schedule);       calls compute, message, complete
-//   kernels->result();                 loss, items, gradient norm: the same on every rank
+//   kernels->outcome();                loss, items, gradient norm: the same on every rank
+//
+// Where steps overlap (schedule.h), the next one is begun ahead, in the middle of such a run
+//
+//   kernels->begin_ahead(next);        the batch that passes run ahead of
+//   executor.run_step(schedule, next_schedule);
+//   kernels->outcome(-1);              of the batch before, whose update this step had
+//   kernels->go_on();                  what was begun ahead is the step at hand
 //
 // Gradients are sums over micro-batches and replicas of items x gradient of the mean loss, divided
 // once by the total number of items. A micro-batch of no items contributes nothing.
@@ -40,6 +47,9 @@ struct StageOptions {
   uint64_t seed = 0;
   std::optional<double> clip_norm;
   std::optional<OptimizerOptions> optimizer;  // absent: evaluation only
+  // 2: batch t is trained at the weights that the batches before t-1 have made, Schedule's
+  // num_weight_versions. Refused with `dp` above 1 for a model that keeps moving averages.
+  int32_t num_weight_versions = 1;
   int32_t num_threads = 1;
 };
 
@@ -57,7 +67,8 @@ struct StepOutcome {
   double loss = 0;  // mean over all items of the global batch
   double items = 0;
   // The first replica with a micro-batch whose loss is not finite. Neither then, nor where the
-  // norm is not finite or there are no items, does a step change weights or buffers.
+  // norm is not finite or there are no items, does a step change weights or buffers, nor does any
+  // step after it.
   std::optional<int32_t> non_finite_replica;
   std::optional<double> gradient_norm;  // of the whole model, when norms were exchanged
 };
@@ -66,14 +77,20 @@ class StageKernels : public Kernels {
  public:
   static Result<std::unique_ptr<StageKernels>> make(const StageOptions& options);
 
+  // A step after those that were begun. REQUIRES: none is begun ahead.
   virtual Status begin_step(StepInputs inputs) = 0;
-  [[nodiscard]] virtual StepOutcome outcome() const = 0;
+  // The step after the one at hand.
+  virtual Status begin_ahead(StepInputs inputs) = 0;
+  // REQUIRES: it is begun.
+  virtual void go_on() = 0;
+  // Of the step at hand, or with -1 of the one before.
+  [[nodiscard]] virtual StepOutcome outcome(int32_t batch = 0) const = 0;
   // The L2 norm of each input's gradient after a step that exchanged norms; nullopt for what has
   // no gradient. By index into Graph::inputs.
   [[nodiscard]] virtual std::vector<std::optional<double>> gradient_norms() const = 0;
 
-  // The values of a parameter or buffer, contiguous, as they are now; the initial ones where this
-  // stage does not read it. The message keeps them alive.
+  // The newest values of a parameter or buffer, contiguous, as they are now; the initial ones where
+  // this stage does not read it. The message keeps them alive.
   [[nodiscard]] virtual Result<Message> state(int32_t input) const = 0;
   // Replaces them by as many contiguous bytes. REQUIRES: the same.
   [[nodiscard]] virtual Status set_state(int32_t input, std::span<const std::byte> bytes) = 0;

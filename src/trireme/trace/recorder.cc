@@ -76,7 +76,7 @@ int64_t Recorder::begin(EventClass event_class, const Action& action, int32_t pe
   event = {.begin = now(),
            .end = kNotOver,
            .bytes = bytes,
-           .step = step_,
+           .step = step_ + action.batch,
            .peer = peer,
            .index = action.index,
            .event_class = static_cast<uint8_t>(event_class),

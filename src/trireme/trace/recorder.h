@@ -47,7 +47,8 @@ class Recorder {
 
   // Of the events to come.
   void set_step(int32_t step) { step_ = step; }
-  // Now. Returns what end() takes.
+  // Now. An event of a batch of the step before or of the next is an event of that step. Returns
+  // what end() takes.
   int64_t begin(EventClass event_class, const Action& action, int32_t peer = -1, int64_t bytes = 0);
   void end(int64_t place);
 

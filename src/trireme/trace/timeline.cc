@@ -110,7 +110,8 @@ Status verify_event(const Timeline& timeline, const TimelineEvent& event) {
   }
   if (event.step < 0 || event.bytes < 0) return refuse("steps and bytes are not negative");
   const int32_t num_chunks = has_micro_batch(event.action.kind) ? timeline.num_chunks : 1;
-  if (event.action.chunk < 0 || event.action.chunk >= num_chunks || event.action.index < 0 ||
+  if (event.action.batch != 0 || event.action.chunk < 0 || event.action.chunk >= num_chunks ||
+      event.action.index < 0 ||
       (event.action.kind == ActionKind::kUpdate && event.action.index != 0)) {
     return refuse(fmt::format("the timeline has no such action; chunks={}", timeline.num_chunks));
   }

@@ -65,6 +65,7 @@ class RankLoop {
     TRIREME_TRY(check_library_operators(setup_.graph, request.operator_libraries));
     if (request.is_training) {
       options.optimizer = request.optimizer;
+      options.num_weight_versions = num_weight_versions(setup_.plan);
       // Reads the first step while the weights are loaded.
       training_inputs_ = open_pipeline(*setup_.data, *setup_.batches, setup_.num_steps);
     }
@@ -75,12 +76,14 @@ class RankLoop {
       options.partition = &setup_.eval_model->partition;
       options.initial = nullptr;
       options.optimizer = {};
+      options.num_weight_versions = 1;
       TRIREME_TRY(eval_kernels_, StageKernels::make(options));
     }
     executor_ = std::make_unique<Executor>(context_.rank, *kernels_, *context_.transport);
     if (context_.watch) context_.watch(executor_.get());
     const std::vector<int32_t> full(setup_.plan.dp, setup_.plan.micro_batches);
-    TRIREME_TRY(const Schedule* schedule, schedule_of(true, full, NormExchange::kNone));
+    TRIREME_TRY(const Schedule* schedule,
+                schedule_of(true, full, NormExchange::kNone, StepPlace::kAlone));
     TRIREME_TRY(executor_->join(*schedule));
     if (request.is_training) {
       TRIREME_TRY(recorder_, start_recording(setup_, context_.rank, *schedule));
@@ -95,24 +98,26 @@ class RankLoop {
 
   Status train() {
     const RunRequest& request = setup_.request;
-    for (int64_t step = 1; step <= setup_.num_steps; ++step) {
+    for (int64_t step = 1; step <= setup_.num_steps && fault_.empty(); ++step) {
       const bool is_last = step == setup_.num_steps;
-      TRIREME_TRY(train_step(step, is_last));
+      TRIREME_TRY(train_step(step));
+      // A fault is found a step late where steps overlap: what has begun comes to its end.
+      for (int64_t next = step + 1; !fault_.empty() && overlap_.follows; ++next) {
+        TRIREME_TRY(train_step(next));
+      }
       if (!fault_.empty()) break;
-      const bool evaluates =
-          setup_.eval_data != nullptr &&
-          (is_last || (request.eval_every.has_value() && step % *request.eval_every == 0));
-      // What an evaluation finds wrong with its data, the first one finds.
-      const bool is_first_evaluation = evaluates && !has_evaluated_;
-      const bool saves = !request.save.empty() &&
-                         (is_last || is_first_evaluation ||
-                          (request.save_every.has_value() && step % *request.save_every == 0));
+      const bool evaluates = evaluates_after(step);
+      const bool saves = saves_after(step);
       if (saves) TRIREME_TRY(save(step));
       if (is_last && is_reporter() && !request.grad_norms.empty()) {
         note_output(
             write_gradient_norms(request.grad_norms, setup_.graph, kernels_->gradient_norms()));
       }
       if (evaluates) TRIREME_TRY(evaluate(step));
+    }
+    if (!fault_.empty() && !request.save.empty() && fault_step_ > 1) {
+      const Status saved = save(fault_step_ - 1);
+      if (!saved.ok()) return while_doing(fault_, saved.error());
     }
     if (fault_.empty()) fault_ = output_fault_;
     // All ranks know a fault that is not one of writing; the one that writes speaks once it has
@@ -121,36 +126,118 @@ class RankLoop {
     return Error{fault_ + saved_text()};
   }
 
-  Status train_step(int64_t step, bool is_last) {
-    const RunRequest& request = setup_.request;
+  [[nodiscard]] bool evaluates_after(int64_t step) const {
+    const std::optional<int64_t> every = setup_.request.eval_every;
+    return setup_.eval_data != nullptr &&
+           (step == setup_.num_steps || (every.has_value() && step % *every == 0));
+  }
+
+  [[nodiscard]] bool saves_after(int64_t step) const {
+    const std::optional<int64_t> every = setup_.request.save_every;
+    // What an evaluation finds wrong with its data, the first one finds.
+    return !setup_.request.save.empty() &&
+           (step == setup_.num_steps || (evaluates_after(step) && !has_evaluated_) ||
+            (every.has_value() && step % *every == 0));
+  }
+
+  [[nodiscard]] NormExchange norms_of(int64_t step) const {
+    const bool writes_norms = step == setup_.num_steps && !setup_.request.grad_norms.empty();
+    return setup_.request.clip_norm.has_value() || writes_norms ? NormExchange::kSquaredNorms
+                                                                : NormExchange::kNone;
+  }
+
+  // Whether the step runs passes of the next one ahead and leaves it its update. Evaluations and
+  // files need the newest weights; a batch of few micro-batches has nothing to run ahead.
+  [[nodiscard]] bool overlaps_next(int64_t step) const {
+    if (num_weight_versions(setup_.plan) == 1 || step >= setup_.num_steps || !fault_.empty()) {
+      return false;
+    }
+    if (evaluates_after(step) || saves_after(step) || norms_of(step) != norms_of(step + 1)) {
+      return false;
+    }
+    for (const int64_t each : {step, step + 1}) {
+      const std::vector<int32_t> counts = shares(*setup_.batches, each - 1).num_micro_batches;
+      if (std::ranges::min(counts) < setup_.plan.pp - 1) return false;
+    }
+    return true;
+  }
+
+  [[nodiscard]] StepInputs training_inputs(int64_t step) const {
+    return {.step = step - 1,
+            .is_training = true,
+            .lr = learning_rate(setup_.learning_rate, step),
+            .pipeline = training_inputs_.get(),
+            .shares = shares(*setup_.batches, step - 1)};
+  }
+
+  // Whether the step at hand overlaps with the one before and with the next.
+  struct Overlap {
+    bool follows = false;
+    bool is_followed = false;
+  };
+
+  Result<const Schedule*> training_schedule(int64_t step, const Overlap& overlap) {
+    const StepPlace place = overlap.follows
+                                ? (overlap.is_followed ? StepPlace::kBetween : StepPlace::kLast)
+                                : (overlap.is_followed ? StepPlace::kFirst : StepPlace::kAlone);
+    return schedule_of(true, shares(*setup_.batches, step - 1).num_micro_batches, norms_of(step),
+                       place);
+  }
+
+  Status train_step(int64_t step) {
+    const Status ran = run_training_step(step);
+    return ran.ok() ? ran : Status(while_doing(fmt::format("step {}", step), ran.error()));
+  }
+
+  Status run_training_step(int64_t step) {
     const auto begin = std::chrono::steady_clock::now();
-    const double lr = learning_rate(setup_.learning_rate, step);
-    StepInputs inputs{.step = step - 1,
-                      .is_training = true,
-                      .lr = lr,
-                      .pipeline = training_inputs_.get(),
-                      .shares = shares(*setup_.batches, step - 1)};
-    const bool writes_norms = is_last && !request.grad_norms.empty();
-    const NormExchange norms = request.clip_norm.has_value() || writes_norms
-                                   ? NormExchange::kSquaredNorms
-                                   : NormExchange::kNone;
-    Result<StepOutcome> ran = run_schedule(std::move(inputs), norms);
-    if (!ran.ok()) return while_doing(fmt::format("step {}", step), ran.error());
-    const StepOutcome& outcome = ran.value();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    if (is_last && context_.knows_memory) {
+    // What follows a step knows already whether another one follows it.
+    if (!overlap_.follows) overlap_.is_followed = overlaps_next(step);
+    const Overlap next{.follows = overlap_.is_followed,
+                       .is_followed = overlap_.is_followed && overlaps_next(step + 1)};
+    TRIREME_TRY(const Schedule* schedule, training_schedule(step, overlap_));
+    const Schedule* next_schedule = nullptr;
+    if (next.follows) {
+      TRIREME_TRY(next_schedule, training_schedule(step + 1, next));
+    }
+    executor_->use(*kernels_);
+    executor_->record(recorder_.get());
+    if (recorder_ != nullptr) recorder_->set_step(static_cast<int32_t>(step));
+    const int64_t place = recorder_ == nullptr ? -1 : recorder_->begin(EventClass::kInput, {});
+    if (overlap_.follows) {
+      kernels_->go_on();
+    } else {
+      TRIREME_TRY(kernels_->begin_step(with_schedule(training_inputs(step), *schedule)));
+    }
+    if (next.follows) {
+      TRIREME_TRY(kernels_->begin_ahead(with_schedule(training_inputs(step + 1), *next_schedule)));
+    }
+    if (recorder_ != nullptr) recorder_->end(place);
+    TRIREME_TRY(executor_->run_step(*schedule, next_schedule));
+    seconds_ = std::chrono::steady_clock::now() - begin;
+    if (step == setup_.num_steps && context_.knows_memory) {
       TRIREME_TRY(peak_bytes_,
                   gather_peak_bytes(context_.rank, setup_.num_ranks(), *context_.transport));
     }
+    if (overlap_.follows) report(step - 1, kernels_->outcome(-1));
+    if (!overlap_.is_followed) report(step, kernels_->outcome());
+    overlap_ = next;
+    return Status();
+  }
+
+  // Of a step whose update has come.
+  void report(int64_t step, const StepOutcome& outcome) {
+    if (!fault_.empty()) return;
+    const bool is_last = step == setup_.num_steps;
     if (is_reporter()) {
       StepMetrics metrics{.step = step,
                           .loss = outcome.loss,
                           .items = outcome.items,
-                          .seconds = seconds.count(),
-                          .lr = lr,
+                          .seconds = seconds_.count(),
+                          .lr = learning_rate(setup_.learning_rate, step),
                           .grad_norm = {},
-                          .peak_bytes = peak_bytes_};
-      if (request.clip_norm.has_value()) metrics.grad_norm = outcome.gradient_norm;
+                          .peak_bytes = is_last ? peak_bytes_ : std::vector<int64_t>()};
+      if (setup_.request.clip_norm.has_value()) metrics.grad_norm = outcome.gradient_norm;
       note_output(metrics_.write_step(metrics));
       publish_step(metrics);
       result_["steps"] = step;
@@ -159,9 +246,7 @@ class RankLoop {
       if (is_last) add_measured(setup_, step_seconds_, peak_bytes_, result_);
     }
     fault_ = fault_of(step, outcome);
-    if (fault_.empty() || request.save.empty() || step == 1) return Status();
-    const Status saved = save(step - 1);
-    return saved.ok() ? saved : Status(while_doing(fault_, saved.error()));
+    if (!fault_.empty()) fault_step_ = step;
   }
 
   // Why the step has not changed the weights; empty where it has.
@@ -217,7 +302,7 @@ class RankLoop {
                         .lr = 0,
                         .pipeline = pipeline.get(),
                         .shares = shares(*setup_.eval_batches, batch)};
-      Result<StepOutcome> ran = run_schedule(std::move(inputs), NormExchange::kNone);
+      Result<StepOutcome> ran = run_evaluation_step(std::move(inputs));
       if (!ran.ok()) {
         return while_doing(fmt::format("batch {} of the evaluation", batch + 1), ran.error());
       }
@@ -304,32 +389,31 @@ class RankLoop {
         .num_steps = num_steps});
   }
 
-  Result<StepOutcome> run_schedule(StepInputs inputs, NormExchange norms) {
-    TRIREME_TRY(const Schedule* schedule,
-                schedule_of(inputs.is_training, inputs.shares.num_micro_batches, norms));
-    StageKernels& kernels =
-        inputs.is_training || eval_kernels_ == nullptr ? *kernels_ : *eval_kernels_;
-    Recorder* recorder = inputs.is_training ? recorder_.get() : nullptr;
-    executor_->use(kernels);
+  [[nodiscard]] StepInputs with_schedule(StepInputs inputs, const Schedule& schedule) const {
     inputs.splits_backward = std::ranges::any_of(
-        schedule->ranks[context_.rank],
+        schedule.ranks[context_.rank],
         [](const Action& action) { return action.kind == ActionKind::kInputGradient; });
-    executor_->record(recorder);
-    if (recorder != nullptr) recorder->set_step(static_cast<int32_t>(inputs.step + 1));
-    const int64_t place = recorder == nullptr ? -1 : recorder->begin(EventClass::kInput, Action{});
+    return inputs;
+  }
+
+  Result<StepOutcome> run_evaluation_step(StepInputs inputs) {
+    TRIREME_TRY(const Schedule* schedule, schedule_of(false, inputs.shares.num_micro_batches,
+                                                      NormExchange::kNone, StepPlace::kAlone));
+    StageKernels& kernels = eval_kernels_ == nullptr ? *kernels_ : *eval_kernels_;
+    executor_->use(kernels);
+    executor_->record(nullptr);
     TRIREME_TRY(kernels.begin_step(std::move(inputs)));
-    if (recorder != nullptr) recorder->end(place);
     TRIREME_TRY(executor_->run_step(*schedule));
     return kernels.outcome();
   }
 
   // Schedules are built and verified once for each shape of a step.
   Result<const Schedule*> schedule_of(bool is_training, const std::vector<int32_t>& counts,
-                                      NormExchange norms) {
-    const Key key(is_training, counts, norms);
+                                      NormExchange norms, StepPlace place) {
+    const Key key(is_training, counts, norms, place);
     const auto found = schedules_.find(key);
     if (found != schedules_.end()) return static_cast<const Schedule*>(&found->second);
-    TRIREME_TRY(Schedule schedule, step_schedule(setup_, is_training, counts, norms));
+    TRIREME_TRY(Schedule schedule, step_schedule(setup_, is_training, counts, norms, place));
     return static_cast<const Schedule*>(
         &schedules_.emplace(key, std::move(schedule)).first->second);
   }
@@ -354,7 +438,7 @@ class RankLoop {
              {"lr", metrics.lr}});
   }
 
-  using Key = std::tuple<bool, std::vector<int32_t>, NormExchange>;
+  using Key = std::tuple<bool, std::vector<int32_t>, NormExchange, StepPlace>;
   const RunSetup& setup_;
   const RankContext context_;
   std::unique_ptr<InputPipeline> training_inputs_;
@@ -365,10 +449,13 @@ class RankLoop {
   MetricsFile metrics_;
   int64_t saved_step_ = 0;  // the last one whose weights were saved
   bool has_evaluated_ = false;
-  std::vector<double> step_seconds_;  // of the reporter
-  std::vector<int64_t> peak_bytes_;   // of the reporter, after the last step: by rank
-  std::string fault_;                 // in what all ranks computed together: why the run fails
-  std::string output_fault_;          // of the reporter: the first file that could not be written
+  Overlap overlap_;                           // of the next step to run
+  std::chrono::duration<double> seconds_{0};  // of the last one that ran
+  std::vector<double> step_seconds_;          // of the reporter
+  std::vector<int64_t> peak_bytes_;           // of the reporter, after the last step: by rank
+  int64_t fault_step_ = 0;                    // the step of fault_
+  std::string fault_;         // in what all ranks computed together: why the run fails
+  std::string output_fault_;  // of the reporter: the first file that could not be written
   nlohmann::ordered_json result_ = {{"event", "result"}};
   std::map<Key, Schedule> schedules_;
 };

@@ -23,6 +23,7 @@
 #include "trireme/schedule/drawing.h"
 #include "trireme/schedule/pass_costs_text.h"
 #include "trireme/schedule/picture.h"
+#include "trireme/schedule/unroll.h"
 #include "trireme/schedule/verify.h"
 
 namespace trireme {
@@ -59,7 +60,9 @@ std::string names() {
   return names;
 }
 
-Result<Schedule> schedule_by_name(const ScheduleRequest& request, const PassCosts& costs) {
+// Of a schedule whose steps overlap the first, one between and the last.
+Result<std::vector<Schedule>> schedule_by_name(const ScheduleRequest& request,
+                                               const PassCosts& costs) {
   const ScheduleBuilder& builder = *builder_of(request.name);
   if (request.stages == 0) return Error{"give --stages"};
   ScheduleOptions options{.num_stages = request.stages,
@@ -82,7 +85,7 @@ Result<Schedule> schedule_by_name(const ScheduleRequest& request, const PassCost
                     options.num_stages, options.num_chunks,
                     fmt::join(options.num_micro_batches, ","), kMaxChunks, kMaxPasses)};
   }
-  return build_schedule(request.name, options);
+  return build_run(request.name, options, builder.num_weight_versions == 2 ? 3 : 1);
 }
 
 // A file lists all actions, or the passes alone, to which the others are added.
@@ -148,9 +151,24 @@ Result<std::string> run_schedule_command(const ScheduleRequest& request) {
     if (!parsed.ok()) return while_doing("--costs", parsed.error());
     costs = parsed.value();
   }
-  TRIREME_TRY(const Schedule schedule, builder_of(request.name) != nullptr
-                                           ? schedule_by_name(request, costs)
-                                           : schedule_of_file(request, costs));
+  std::vector<Schedule> steps;
+  if (builder_of(request.name) != nullptr) {
+    TRIREME_TRY(steps, schedule_by_name(request, costs));
+  } else {
+    TRIREME_TRY(Schedule step, schedule_of_file(request, costs));
+    steps.push_back(std::move(step));
+  }
+  std::string text;
+  for (const Schedule& step : steps) text += to_text(step);
+  const Schedule schedule = unroll(steps);
+  if (!schedule.num_found.empty() || !schedule.num_ahead.empty()) {
+    // What it finds has no time.
+    if (!request.wants_json && !request.shows_lanes && request.picture.empty()) return text;
+    return Error{
+        fmt::format("{}: a step with found= or ahead= is drawn with its neighbours only: see "
+                    "trireme schedule 2bw",
+                    request.name)};
+  }
   const auto table = timetable(schedule, costs);
   const int64_t end = makespan(table);
   if (!request.picture.empty()) {
@@ -166,11 +184,11 @@ Result<std::string> run_schedule_command(const ScheduleRequest& request) {
                               {"makespan", end},
                               {"longest_span", longest_span(table)},
                               {"peak_in_flight", peak_in_flight(schedule)},
-                              {"text", to_text(schedule)}},
+                              {"text", text}},
                1) +
            "\n";
   }
-  if (!request.shows_lanes) return to_text(schedule);
+  if (!request.shows_lanes) return text;
   if (end > kMaxCells / static_cast<int64_t>(std::max<size_t>(table.size(), 1))) {
     return Error{fmt::format("{} lanes of {} units are too long to draw; give smaller --costs",
                              table.size(), end)};

@@ -126,7 +126,11 @@ Result<Schedule> schedule_of(const SimulateRequest& request, const StepCosts& co
       return Error{fmt::format("{}, and no schedule by name: {}", schedule.error().message,
                                builder_names())};
     }
-    const Status verified = verify_schedule(schedule.value());
+    Status verified = verify_schedule(schedule.value());
+    if (verified.ok() && schedule.value().num_weight_versions != 1) {
+      verified =
+          Error{"a step with versions=2 runs with its neighbours; name the schedule instead"};
+    }
     return verified.ok() ? std::move(schedule) : while_doing(request.schedule, verified.error());
   }
   if (!costs.tied_bytes.empty() && request.model.empty()) {
@@ -195,12 +199,10 @@ Result<std::string> run_simulate(const SimulateRequest& request) {
   SimOptions options = request.options;
   options.collectives = kCollectives.at(request.collectives);
   options.records_events = !request.output.empty();
-  TRIREME_TRY(const Simulation simulation,
-              simulate(prediction.schedule, prediction.costs, prediction.cluster, options));
+  TRIREME_TRY(const Simulation simulation, simulate_step(prediction, options));
   options.records_events = false;
   options.has_free_network = true;
-  TRIREME_TRY(const Simulation free,
-              simulate(prediction.schedule, prediction.costs, prediction.cluster, options));
+  TRIREME_TRY(const Simulation free, simulate_step(prediction, options));
   if (!request.output.empty()) {
     TRIREME_TRY(write_whole(request.output, to_text(simulation.timeline)));
   }

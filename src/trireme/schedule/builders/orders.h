@@ -17,6 +17,7 @@ Result<ComputeOrders> dualpipe_v_orders(const OrderRequest& request);
 Result<ComputeOrders> pre_recompute_orders(const OrderRequest& request);
 Result<ComputeOrders> last_no_recompute_orders(const OrderRequest& request);
 Result<ComputeOrders> shifted_critical_path_orders(const OrderRequest& request);
+Result<ComputeOrders> two_bw_orders(const OrderRequest& request);
 Result<ComputeOrders> greedy_orders(const OrderRequest& request);
 Result<ComputeOrders> text_orders(const OrderRequest& request);
 Result<ComputeOrders> forward_only_orders(const OrderRequest& request);

@@ -1,4 +1,5 @@
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "trireme/schedule/builders/orders.h"
@@ -14,10 +15,12 @@ bool travels(const Action& action) {
   return is_forward(action.kind) || takes_gradient(action.kind);
 }
 Action receive_of(const Action& pass) {
-  return {is_forward(pass.kind) ? kReceiveActivation : kReceiveGradient, pass.index, pass.chunk};
+  return {is_forward(pass.kind) ? kReceiveActivation : kReceiveGradient, pass.index, pass.chunk,
+          pass.batch};
 }
 Action send_of(const Action& pass) {
-  return {is_forward(pass.kind) ? kSendActivation : kSendGradient, pass.index, pass.chunk};
+  return {is_forward(pass.kind) ? kSendActivation : kSendGradient, pass.index, pass.chunk,
+          pass.batch};
 }
 
 // The messages of one sender, receiver and kind, in the order in which they are sent, and how many
@@ -59,9 +62,9 @@ class Completer {
   }
 
  private:
-  using Key = std::pair<ActionKind, int64_t>;
+  using Key = std::tuple<ActionKind, int32_t, int64_t>;
   [[nodiscard]] Key key(const Action& action) const {
-    return {action.kind, int64_t{action.index} * schedule_.num_chunks + action.chunk};
+    return {action.kind, action.batch, int64_t{action.index} * schedule_.num_chunks + action.chunk};
   }
 
   // Receives a message, after those of its sender that come first: they have arrived before it, so
@@ -71,7 +74,7 @@ class Completer {
     if (!other) return;
     const auto place = places_.find({rank, key(wanted)});
     if (place == places_.end()) {
-      actions.push_back(wanted);  // nothing sends it, which the verifier says
+      actions.push_back(wanted);  // the step before has sent it, or nothing, as the verifier says
       return;
     }
     Channel& channel = channels_[{{other->rank, rank}, wanted.kind}];

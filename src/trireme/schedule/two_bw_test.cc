@@ -1,0 +1,182 @@
+// 2BW: its text, its drawing, every size, and that no rank is idle between the first and the last
+// step.
+#include <algorithm>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "trireme/schedule/builders.h"
+#include "trireme/schedule/drawing.h"
+#include "trireme/schedule/unroll.h"
+#include "trireme/schedule/verify.h"
+
+namespace trireme {
+namespace {
+
+using enum ActionKind;
+
+std::vector<Schedule> run_of(const ScheduleOptions& options, int32_t num_steps) {
+  Result<std::vector<Schedule>> steps = build_run("2bw", options, num_steps);
+  EXPECT_TRUE(steps.ok()) << (steps.ok() ? "" : steps.error().message);
+  return steps.ok() ? std::move(steps).value() : std::vector<Schedule>();
+}
+
+TEST(TwoBw, StepsOfTwoStagesAndTwoReplicasAreTheseTexts) {
+  const std::vector<Schedule> steps = run_of(
+      {.num_stages = 2, .num_micro_batches = {3, 3}, .num_buckets = {1, 1}, .clips_norm = true}, 3);
+  ASSERT_EQ(steps.size(), 3);
+  EXPECT_EQ(to_text(steps[0]),
+            "schedule 2bw stages=2 micro-batches=3,3 look-ahead=2 buckets=1,1 clip-norm versions=2 "
+            "ahead=1,0\n"
+            "rank 0: F0 SA0 F1 SA1 RG0 B0 F2 SA2 RG1 B1 F0+ SA0+ RG2 B2 SC0 AR0\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 SC0 AR0\n"
+            "rank 2: F0 SA0 F1 SA1 RG0 B0 F2 SA2 RG1 B1 F0+ SA0+ RG2 B2 SC0 AR0\n"
+            "rank 3: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 SC0 AR0\n");
+  EXPECT_EQ(to_text(steps[1]),
+            "schedule 2bw stages=2 micro-batches=3,3 look-ahead=2 buckets=1,1 clip-norm versions=2 "
+            "found=1,0 ahead=1,0\n"
+            "rank 0: F1 SA1 RG0 B0 SC1- F2 SA2 RG1 B1 U- F0+ SA0+ RG2 B2 SC0 AR0\n"
+            "rank 1: RA0 F0 B0 SG0 SC1- RA1 F1 B1 SG1 RA2 F2 B2 SG2 SC0 AR0 U-\n"
+            "rank 2: F1 SA1 RG0 B0 SC1- F2 SA2 RG1 B1 U- F0+ SA0+ RG2 B2 SC0 AR0\n"
+            "rank 3: RA0 F0 B0 SG0 SC1- RA1 F1 B1 SG1 RA2 F2 B2 SG2 SC0 AR0 U-\n");
+  EXPECT_EQ(to_text(steps[2]),
+            "schedule 2bw stages=2 micro-batches=3,3 look-ahead=2 buckets=1,1 clip-norm versions=2 "
+            "found=1,0\n"
+            "rank 0: F1 SA1 RG0 B0 SC1- F2 SA2 RG1 B1 U- RG2 B2 SC0 AR0 SC1 U\n"
+            "rank 1: RA0 F0 B0 SG0 SC1- RA1 F1 B1 SG1 RA2 F2 B2 SG2 U- SC0 AR0 SC1 U\n"
+            "rank 2: F1 SA1 RG0 B0 SC1- F2 SA2 RG1 B1 U- RG2 B2 SC0 AR0 SC1 U\n"
+            "rank 3: RA0 F0 B0 SG0 SC1- RA1 F1 B1 SG1 RA2 F2 B2 SG2 U- SC0 AR0 SC1 U\n");
+  for (const Schedule& step : steps) EXPECT_EQ(parse_schedule(to_text(step)).value(), step);
+}
+
+// A stage with tied parameters reduces them in the next step, so that it does not wait for TR.
+TEST(TwoBw, TiedGradientsAreReducedInTheNextStep) {
+  const std::vector<Schedule> steps = run_of({.num_stages = 3,
+                                              .num_micro_batches = {3, 3},
+                                              .tied_groups = {{0, 2}},
+                                              .num_buckets = {1, 1, 1}},
+                                             3);
+  EXPECT_EQ(to_text(Schedule{.builder = "x",
+                             .ranks = {steps[1].ranks[0], steps[1].ranks[1], steps[1].ranks[2]}}),
+            "schedule x stages=1 micro-batches= look-ahead=2\n"
+            "rank 0: F2 SA2 RG0 B0 AR0- U- F0+ SA0+ RG1 B1 F1+ SA1+ RG2 B2 SC0 TR0\n"
+            "rank 1: RA1 F1 SA1 RG0 B0 SG0 RA2 F2 SA2 RG1 B1 SG1 U- RA0+ F0+ SA0+ RG2 B2 SG2 SC0 "
+            "AR0\n"
+            "rank 2: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 AR0- SC0 TR0 U-\n");
+}
+
+TEST(TwoBw, ThreeStepsOfThreeStagesLookAsInTheHeader) {
+  const std::vector<Schedule> steps = run_of({.num_stages = 3, .num_micro_batches = {4}}, 3);
+  EXPECT_EQ(
+      draw(unroll(steps)),
+      "rank 0 | F0   F1   F2   .    .    .    .    B0   --   F3   B1   --   F0+  B2   --   F1+  "
+      "B3   --   F2+  B0+  --   F3+  B1+  --   F0++ B2+  --   F1++ B3+  --   F2++ B0++ --   "
+      "F3++ B1++ --   .    B2++ --   .    B3++ --\n"
+      "rank 1 | .    F0   F1   .    .    B0   --   F2   B1   --   F3   B2   --   F0+  B3   --   "
+      "F1+  B0+  --   F2+  B1+  --   F3+  B2+  --   F0++ B3+  --   F1++ B0++ --   F2++ B1++ --  "
+      " F3++ B2++ --   .    B3++ --\n"
+      "rank 2 | .    .    F0   B0   --   F1   B1   --   F2   B2   --   F3   B3   --   F0+  B0+  "
+      "--   F1+  B1+  --   F2+  B2+  --   F3+  B3+  --   F0++ B0++ --   F1++ B1++ --   F2++ B2++ "
+      "--   F3++ B3++ --\n");
+}
+
+// By rank, when its passes of each step of the run begin: those that are listed there.
+std::vector<std::vector<int64_t>> begins_of_steps(const std::vector<Schedule>& steps,
+                                                  const PassCosts& costs) {
+  std::vector<std::vector<int64_t>> begins;
+  const auto table = timetable(unroll(steps), costs);
+  for (size_t rank = 0; rank < table.size(); ++rank) {
+    size_t next = 0;
+    std::vector<int64_t>& of_rank = begins.emplace_back();
+    for (const Schedule& step : steps) {
+      of_rank.push_back(table[rank][next].begin);
+      next += static_cast<size_t>(std::ranges::count_if(step.ranks[rank], [](const Action& action) {
+        return is_compute(action.kind) && action.kind != kUpdate;
+      }));
+    }
+  }
+  return begins;
+}
+
+// Between the first step and the last each takes m (F + B) on every rank: no rank is ever idle,
+// which is what 2BW is for (Narayanan et al. 2021, section 3.1). And every replica verifies, in
+// every place.
+TEST(TwoBw, AStepBetweenOthersTakesItsPassesAlone) {
+  for (int32_t num_stages = 1; num_stages <= 8; ++num_stages) {
+    for (int32_t m = 1; m <= 16; ++m) {
+      ScheduleOptions options{.num_stages = num_stages, .num_micro_batches = {m}};
+      if (m < num_stages - 1) {
+        EXPECT_EQ(build_run("2bw", options, 2).error().message,
+                  "schedule 2bw of " + std::to_string(num_stages) + " stages runs " +
+                      std::to_string(num_stages - 1) + " forwards ahead, but a step has " +
+                      std::to_string(m) + " micro-batches; give at least " +
+                      std::to_string(num_stages - 1));
+        continue;
+      }
+      const std::vector<Schedule> steps = run_of(options, 5);
+      ASSERT_EQ(steps.size(), 5);
+      for (const PassCosts& costs :
+           {PassCosts{.forward = 1, .backward = 2}, PassCosts{.forward = 3, .backward = 3}}) {
+        for (const std::vector<int64_t>& begins : begins_of_steps(steps, costs)) {
+          // The last step has no forward ahead, and begins with another pass.
+          for (size_t step = 2; step + 1 < begins.size(); ++step) {
+            ASSERT_EQ(begins[step] - begins[step - 1], m * (costs.forward + costs.backward))
+                << num_stages << " stages, " << m << " micro-batches, step " << step;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(TwoBw, RunsOfEverySizeVerify) {
+  for (int32_t num_stages = 1; num_stages <= 8; ++num_stages) {
+    for (int32_t m = std::max(1, num_stages - 1); m <= 16; ++m) {
+      for (const bool clips : {false, true}) {
+        ScheduleOptions options{.num_stages = num_stages,
+                                .num_micro_batches = {m, m == 16 ? m : m + 1},
+                                .clips_norm = clips};
+        options.num_buckets.assign(static_cast<size_t>(num_stages), 2);
+        if (num_stages > 1) options.tied_groups = {{0, num_stages - 1}};
+        if (num_stages > 2) options.tied_groups.push_back({1, num_stages - 1});
+        for (const int32_t num_steps : {1, 2, 4}) {
+          ASSERT_TRUE(build_run("2bw", options, num_steps).ok()) << num_stages << " " << m;
+        }
+      }
+    }
+  }
+}
+
+// Steps of other sizes follow each other, as where the last batch of the data is smaller.
+TEST(TwoBw, ARunMayGoOnWithFewerMicroBatches) {
+  std::vector<Schedule> steps = run_of({.num_stages = 4, .num_micro_batches = {8, 8}}, 2);
+  steps[1] = build_schedule(
+                 "2bw", {.num_stages = 4, .num_micro_batches = {4, 3}, .place = StepPlace::kLast})
+                 .value();
+  const Status status = verify_run(steps);
+  EXPECT_TRUE(status.ok()) << status.error().message;
+}
+
+// Keeps d forwards more than a backward needs, as 1F1B does.
+TEST(TwoBw, HoldsNoMoreActivationsThanOneFOneB) {
+  const std::vector<Schedule> steps = run_of({.num_stages = 4, .num_micro_batches = {8}}, 3);
+  for (const Schedule& step : steps) {
+    EXPECT_EQ(peak_in_flight(step), (std::vector<int32_t>{4, 3, 2, 1}));
+  }
+}
+
+TEST(TwoBw, ABreachOfTheBorderIsNamed) {
+  std::vector<Schedule> steps =
+      run_of({.num_stages = 2, .num_micro_batches = {2, 2}, .num_buckets = {1, 1}}, 3);
+  EXPECT_EQ(verify_run(std::vector<Schedule>{steps[1], steps[2]}).error().message,
+            "a run begins with nothing found and ends with nothing ahead");
+  EXPECT_EQ(verify_run(std::vector<Schedule>{steps[0], steps[0]}).error().message,
+            "step 1 does not find what step 0 leaves");
+  for (std::vector<Action>& actions : steps[0].ranks) {
+    std::erase(actions, Action{kAllReduce, 0});
+  }
+  EXPECT_EQ(verify_run(steps).error().message, "rank 0 reduces bucket 0 of step 0 never");
+}
+
+}  // namespace
+}  // namespace trireme

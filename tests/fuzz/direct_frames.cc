@@ -6,7 +6,7 @@
 
 #include <sys/socket.h>
 
-#include "trireme/transport/link.h"
+#include "trireme/transport/peer_streams.h"
 #include "trireme/transport/wire.h"
 
 #include "fuzz.h"
@@ -38,18 +38,18 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz_hello(fuzz::text_of(data, size));
   FileDescriptor urgent;
   FileDescriptor bulk;
-  Link link(Link::Streams{stream_to(urgent), stream_to(bulk)});
+  PeerStreams streams(PeerStreams::Streams{stream_to(urgent), stream_to(bulk)});
   std::vector<std::byte> sent(100);
   std::vector<std::byte> received(100);
   size_t num_done = 0;
   const auto on_moved = [&num_done](std::optional<uint64_t>) { ++num_done; };
-  link.send({.space = 0, .tag = 1}, sent, sent.size(), Urgency::kBulk, on_moved);
-  link.receive({.space = 0, .tag = 2}, received, received.size(), on_moved);
-  link.receive({.space = 0, .tag = 2}, {}, 0, on_moved);
+  streams.send({.space = 0, .tag = 1}, sent, sent.size(), Urgency::kBulk, on_moved);
+  streams.receive({.space = 0, .tag = 2}, received, received.size(), on_moved);
+  streams.receive({.space = 0, .tag = 2}, {}, 0, on_moved);
   if (::send(urgent.get(), data, std::min(size, size_t{1} << 16), MSG_NOSIGNAL) < 0) return 0;
   urgent.reset();
-  FrameStream& stream = link.stream(Urgency::kUrgent);
-  while (stream.receive_some(link) != StreamState::kEnded) {
+  FrameStream& stream = streams.stream(Urgency::kUrgent);
+  while (stream.receive_some(streams) != StreamState::kEnded) {
   }
   if (!stream.end_reason().empty()) fuzz::expect_readable(stream.end_reason());
   TRIREME_CHECK(num_done <= 3, "an operation ends twice");

@@ -56,8 +56,9 @@ DirectLoop::~DirectLoop() {
 }
 
 FrameStream* DirectLoop::stream_at(size_t slot) const {
-  Link* link = peers_[slot / kNumUrgencies].link.get();
-  return link == nullptr ? nullptr : &link->stream(static_cast<Urgency>(slot % kNumUrgencies));
+  PeerStreams* streams = peers_[slot / kNumUrgencies].streams.get();
+  return streams == nullptr ? nullptr
+                            : &streams->stream(static_cast<Urgency>(slot % kNumUrgencies));
 }
 
 Ticket DirectLoop::post(const DirectOperation& operation) {
@@ -122,7 +123,8 @@ void DirectLoop::start(const Posted& posted) {
   const DirectOperation& operation = posted.operation;
   if (operation.kind == DirectOperation::Kind::kAllReduce) return start_all_reduce(posted);
   DirectPeer& peer = peers_[static_cast<size_t>(operation.peer)];
-  if (peer.link->is_ending()) return fail(fmt::format("{} has closed its connection", peer.name));
+  if (peer.streams->is_ending())
+    return fail(fmt::format("{} has closed its connection", peer.name));
   const MessageKey key{.space = 0, .tag = static_cast<uint64_t>(operation.tag)};
   const auto on_moved = [this, posted](std::optional<uint64_t> other_size) {
     if (!other_size.has_value()) return finish(posted.ticket);
@@ -136,9 +138,9 @@ void DirectLoop::start(const Posted& posted) {
   };
   const uint64_t size = operation.bytes.size();
   if (operation.kind == DirectOperation::Kind::kSend) {
-    peer.link->send(key, operation.bytes, size, operation.urgency, on_moved);
+    peer.streams->send(key, operation.bytes, size, operation.urgency, on_moved);
   } else {
-    peer.link->receive(key, operation.bytes, size, on_moved);
+    peer.streams->receive(key, operation.bytes, size, on_moved);
   }
 }
 
@@ -153,10 +155,10 @@ void DirectLoop::start_all_reduce(const Posted& posted) {
                            .on_done = {}};
   for (const int32_t member : communicator.members) {
     DirectPeer& peer = peers_[static_cast<size_t>(member)];
-    if (peer.link != nullptr && peer.link->is_ending()) {
+    if (peer.streams != nullptr && peer.streams->is_ending()) {
       return fail(fmt::format("{} has closed its connection", peer.name));
     }
-    request.members.push_back({.rank = member, .link = peer.link.get()});
+    request.members.push_back({.rank = member, .streams = peer.streams.get()});
   }
   uint64_t& next_tag = next_tags_[communicator.space];
   request.first_tag = next_tag;
@@ -194,7 +196,7 @@ void DirectLoop::wait_for_events(bool may_sleep) {
 }
 
 StreamState DirectLoop::receive_on(size_t slot) {
-  const StreamState state = stream_at(slot)->receive_some(*peers_[slot / kNumUrgencies].link);
+  const StreamState state = stream_at(slot)->receive_some(*peers_[slot / kNumUrgencies].streams);
   const bool may_have_more =
       state == StreamState::kMoved || (state == StreamState::kIdle && readiness_[slot].is_closing);
   if (!may_have_more) readiness_[slot].is_readable = false;
@@ -259,11 +261,11 @@ bool DirectLoop::has_more() const {
 void DirectLoop::look_after_end(size_t slot) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream_at(slot)->fd(), nullptr);
   const DirectPeer& peer = peers_[slot / kNumUrgencies];
-  const Link& link = *peer.link;
-  if (!link.has_pending()) return;
-  const std::string reason = link.end_reason();
+  const PeerStreams& streams = *peer.streams;
+  if (!streams.has_pending()) return;
+  const std::string reason = streams.end_reason();
   // The other stream may still hold what was sent before the peer closed both.
-  if (reason.empty() && !link.has_ended()) return;
+  if (reason.empty() && !streams.has_ended()) return;
   fail(reason.empty() ? fmt::format("{} has closed its connection", peer.name)
                       : fmt::format("the connection to {} has ended: {}", peer.name, reason));
 }
@@ -274,7 +276,7 @@ std::string DirectLoop::why_no_end(const DirectOperation& operation) const {
     std::vector<std::string> names;
     for (const int32_t member : operation.communicator->members) {
       const DirectPeer& peer = peers_[static_cast<size_t>(member)];
-      if (peer.link != nullptr && peer.link->has_pending()) names.push_back(peer.name);
+      if (peer.streams != nullptr && peer.streams->has_pending()) names.push_back(peer.name);
     }
     return fmt::format("communicator {}: {} took no part in an all-reduce for {} s",
                        operation.communicator->name, fmt::join(names, ", "), seconds);

@@ -1,6 +1,6 @@
 // DirectLoop: the thread of a rank that moves its bytes, and the tickets of what it moves.
 //
-// One thread posts and waits; the loop's thread alone touches links and buffers. It sleeps in
+// One thread posts and waits; the loop's thread alone touches streams and buffers. It sleeps in
 // epoll_wait(). Each round takes what was posted, serves all urgent streams, and moves at most one
 // frame of bulk in and one out, so bulk is never more than a frame ahead of what is urgent.
 //
@@ -25,14 +25,14 @@
 #include "trireme/exec/file_descriptor.h"
 #include "trireme/exec/transport.h"
 #include "trireme/exec/wake_event.h"
-#include "trireme/transport/link.h"
+#include "trireme/transport/peer_streams.h"
 #include "trireme/transport/reduction.h"
 
 namespace trireme {
 
 struct DirectPeer {
-  std::string name;            // "rank 2 (stage 0, replica 1) at 10.0.0.3"
-  std::unique_ptr<Link> link;  // null: this rank
+  std::string name;                      // "rank 2 (stage 0, replica 1) at 10.0.0.3"
+  std::unique_ptr<PeerStreams> streams;  // null: this rank
 };
 
 struct DirectCommunicator {

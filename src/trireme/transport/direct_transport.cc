@@ -129,8 +129,8 @@ Result<std::unique_ptr<Transport>> make_direct_transport(const DirectOptions& op
     DirectPeer& peer = peers.emplace_back();
     if (rank == options.rank) continue;
     peer.name = fmt::format("{} at {}", options.describe_rank(rank), each.host);
-    peer.link = std::make_unique<Link>(Link::Streams{make_stream(std::move(each.sockets[0])),
-                                                     make_stream(std::move(each.sockets[1]))});
+    peer.streams = std::make_unique<PeerStreams>(PeerStreams::Streams{
+        make_stream(std::move(each.sockets[0])), make_stream(std::move(each.sockets[1]))});
   }
   return std::unique_ptr<Transport>(std::make_unique<DirectTransport>(options, std::move(peers)));
 }

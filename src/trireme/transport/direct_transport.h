@@ -2,7 +2,7 @@
 //
 //   rank's thread   post_*, wait            tickets
 //   loop's thread   DirectLoop              one epoll
-//   a peer          Link                    grants: who meets whom
+//   a peer          PeerStreams                    grants: who meets whom
 //   a connection    FrameStream             one for each urgency
 //   the bytes       wire.h                  what a frame looks like
 //   an all-reduce   Reduction               pieces to owners, who add in the order of ranks

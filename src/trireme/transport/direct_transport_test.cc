@@ -150,6 +150,7 @@ TEST(DirectTransport, AWaitThatTakesTooLongNamesThePeerAndWhatItOwes) {
     options.timeout = std::chrono::milliseconds(50);
   };
   std::vector<float> buffer(4);
+  std::vector<float> other(4);  // before the ranks, whose loops may still send them
   Ranks ranks = make_direct_ranks(3, impatient);
   const Ticket receive = ranks[0]->post_receive(1, 3, bytes_of(buffer)).value();
   EXPECT_EQ(message_of(ranks[0]->wait(receive)),
@@ -158,7 +159,6 @@ TEST(DirectTransport, AWaitThatTakesTooLongNamesThePeerAndWhatItOwes) {
   EXPECT_EQ(message_of(ranks[1]->wait(send)),
             "rank 2 at 127.0.0.1 has not taken 16 bytes with tag 3 for 0.05 s");
   ranks = make_direct_ranks(3, impatient);
-  std::vector<float> other(4);
   std::vector<Ticket> tickets;
   for (const size_t rank : {0, 1}) {
     const CommunicatorId world = ranks[rank]->join("world", {0, 1, 2}).value();

@@ -31,7 +31,7 @@ Reduction::Reduction(ReductionRequest request)
       is_exchanged_(is_exchanged(request_.bytes.size())),
       piece_size_(piece_bytes(request_.bytes.size(), request_.members.size())),
       num_pieces_(num_pieces(request_.bytes.size(), request_.members.size())) {
-  while (request_.members[own_].link != nullptr) ++own_;
+  while (request_.members[own_].streams != nullptr) ++own_;
 }
 
 std::span<std::byte> Reduction::segment(size_t piece, size_t member) const {
@@ -82,18 +82,18 @@ void Reduction::start_piece(size_t index) {
   for (size_t i = 0; i < request_.members.size(); ++i) {
     const ReductionMember& member = request_.members[i];
     if (i == own_) continue;
-    member.link->receive(part_key, std::span(piece.scratch).subspan(own_size * slot++, own_size),
-                         whole, moved(piece, member.rank, /*is_before_sum=*/true));
+    member.streams->receive(part_key, std::span(piece.scratch).subspan(own_size * slot++, own_size),
+                            whole, moved(piece, member.rank, /*is_before_sum=*/true));
     if (is_exchanged_) continue;
-    member.link->receive(sum_key, segment(index, i), whole,
-                         moved(piece, member.rank, /*is_before_sum=*/false));
+    member.streams->receive(sum_key, segment(index, i), whole,
+                            moved(piece, member.rank, /*is_before_sum=*/false));
   }
   for (size_t i = 0; i < request_.members.size(); ++i) {
     const ReductionMember& member = request_.members[i];
     if (i == own_) continue;
     // What is exchanged whole must have left before the sum takes its place.
-    member.link->send(part_key, segment(index, i), whole, request_.urgency,
-                      moved(piece, member.rank, /*is_before_sum=*/is_exchanged_));
+    member.streams->send(part_key, segment(index, i), whole, request_.urgency,
+                         moved(piece, member.rank, /*is_before_sum=*/is_exchanged_));
   }
 }
 
@@ -116,9 +116,9 @@ void Reduction::send_sum(Piece& piece) {
                            .tag = request_.first_tag + 2 * piece.index + 1};
   const uint64_t whole = reduction_whole(request_.bytes.size(), request_.dtype);
   for (const ReductionMember& member : request_.members) {
-    if (member.link == nullptr) continue;
-    member.link->send(sum_key, segment(piece.index, own_), whole, request_.urgency,
-                      moved(piece, member.rank, /*is_before_sum=*/false));
+    if (member.streams == nullptr) continue;
+    member.streams->send(sum_key, segment(piece.index, own_), whole, request_.urgency,
+                         moved(piece, member.rank, /*is_before_sum=*/false));
   }
 }
 

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "trireme/graph/dtype.h"
-#include "trireme/transport/link.h"
+#include "trireme/transport/peer_streams.h"
 
 namespace trireme {
 
@@ -35,7 +35,7 @@ inline constexpr size_t kMaxExchangedBytes = size_t{4} << 10;
 
 struct ReductionMember {
   int32_t rank = 0;
-  Link* link = nullptr;  // null: this rank
+  PeerStreams* streams = nullptr;  // null: this rank
 };
 
 struct ReductionRequest {

@@ -1,4 +1,4 @@
-// Link: what a rank and one of its peers send each other: its streams, and who meets whom.
+// PeerStreams: what a rank and one of its peers send each other: its streams, and who meets whom.
 //
 // The receive that is posted first for a (space, tag) meets the send that is posted first. The
 // receiver grants its receive at once; the sender sends as soon as it has both. Used by one thread.
@@ -33,11 +33,11 @@ struct MessageKey {
 // another one: nothing has travelled then, and the number is the peer's `whole`.
 using OnMoved = std::function<void(std::optional<uint64_t> other_whole)>;
 
-class Link : public FrameReceiver {
+class PeerStreams : public FrameReceiver {
  public:
   using Streams = std::array<FrameStream, kNumUrgencies>;
 
-  explicit Link(Streams streams) : streams_(std::move(streams)) {}
+  explicit PeerStreams(Streams streams) : streams_(std::move(streams)) {}
 
   // `whole` says what operation a message is a part of, and is the same on both sides.
   void send(MessageKey key, std::span<const std::byte> bytes, uint64_t whole, Urgency urgency,

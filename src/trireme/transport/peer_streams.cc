@@ -1,4 +1,4 @@
-#include "trireme/transport/link.h"
+#include "trireme/transport/peer_streams.h"
 
 #include <algorithm>
 #include <utility>
@@ -18,8 +18,8 @@ typename Queue::mapped_type::value_type take_first(Queue& queues, typename Queue
 
 }  // namespace
 
-void Link::send(MessageKey key, std::span<const std::byte> bytes, uint64_t whole, Urgency urgency,
-                OnMoved on_moved) {
+void PeerStreams::send(MessageKey key, std::span<const std::byte> bytes, uint64_t whole,
+                       Urgency urgency, OnMoved on_moved) {
   Send posted{.bytes = bytes, .whole = whole, .urgency = urgency, .on_moved = std::move(on_moved)};
   const auto granted = grants_.find(key);
   if (granted == grants_.end()) {
@@ -29,7 +29,7 @@ void Link::send(MessageKey key, std::span<const std::byte> bytes, uint64_t whole
   }
 }
 
-void Link::start(Send posted, const Grant& grant) {
+void PeerStreams::start(Send posted, const Grant& grant) {
   if (posted.whole != grant.whole || posted.bytes.size() != grant.size) {
     stream(Urgency::kUrgent)
         .queue({.kind = FrameKind::kRefusal, .id = grant.id, .whole = posted.whole});
@@ -44,7 +44,8 @@ void Link::start(Send posted, const Grant& grant) {
       });
 }
 
-void Link::receive(MessageKey key, std::span<std::byte> bytes, uint64_t whole, OnMoved on_moved) {
+void PeerStreams::receive(MessageKey key, std::span<std::byte> bytes, uint64_t whole,
+                          OnMoved on_moved) {
   const uint64_t id = next_id_++;
   receives_.emplace(id, Receive{.bytes = bytes, .on_moved = std::move(on_moved)});
   stream(Urgency::kUrgent)
@@ -56,7 +57,7 @@ void Link::receive(MessageKey key, std::span<std::byte> bytes, uint64_t whole, O
               .whole = whole});
 }
 
-Result<std::byte*> Link::place_of(const FrameHeader& header) {
+Result<std::byte*> PeerStreams::place_of(const FrameHeader& header) {
   const auto found = receives_.find(header.id);
   if (found == receives_.end()) {
     return Error{fmt::format("it sent data for receive {}, which is not posted", header.id)};
@@ -72,7 +73,7 @@ Result<std::byte*> Link::place_of(const FrameHeader& header) {
   return receive.bytes.data() + header.offset;
 }
 
-Status Link::take(const FrameHeader& header) {
+Status PeerStreams::take(const FrameHeader& header) {
   if (header.kind == FrameKind::kGrant) {
     const Grant grant{.id = header.id, .size = header.size, .whole = header.whole};
     const MessageKey key{.space = header.space, .tag = header.tag};
@@ -99,17 +100,23 @@ Status Link::take(const FrameHeader& header) {
   return Status();
 }
 
-bool Link::is_ending() const { return std::ranges::any_of(streams_, &FrameStream::has_ended); }
+bool PeerStreams::is_ending() const {
+  return std::ranges::any_of(streams_, &FrameStream::has_ended);
+}
 
-bool Link::has_ended() const { return std::ranges::all_of(streams_, &FrameStream::has_ended); }
+bool PeerStreams::has_ended() const {
+  return std::ranges::all_of(streams_, &FrameStream::has_ended);
+}
 
-std::string Link::end_reason() const {
+std::string PeerStreams::end_reason() const {
   for (const FrameStream& each : streams_) {
     if (!each.end_reason().empty()) return each.end_reason();
   }
   return "";
 }
 
-bool Link::has_pending() const { return !sends_.empty() || !receives_.empty() || num_leaving_ > 0; }
+bool PeerStreams::has_pending() const {
+  return !sends_.empty() || !receives_.empty() || num_leaving_ > 0;
+}
 
 }  // namespace trireme

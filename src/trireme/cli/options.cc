@@ -58,6 +58,16 @@ constexpr Command kCommands[] = {
          "--pp 4 --micro-batches 16 --cluster cluster.yaml\n"
          "  trireme report own.timeline -o own.html",
      .add = add_simulate},
+    {.name = "rehearse",
+     .summary = "run a step's ranks, threads and messages with passes that only take their time",
+     .footer =
+         "Examples:\n"
+         "  trireme rehearse gpt.pt2 --pp 4 --micro-batches 8 --micro-batch 4 --profile "
+         "gpt.profile\n"
+         "  trireme rehearse zb-h1 --costs costs.yaml --micro-batches 8 --timeline run.timeline\n"
+         "  scripts/shaped run --hosts 8 --rate 200mbit -- trireme-worker rehearse 1f1b --costs "
+         "costs.yaml --cluster shaped.yaml --micro-batches 16",
+     .add = add_rehearse},
     {.name = "report",
      .summary = "where the time of a run went, and whether it was predicted",
      .footer = "Examples:\n"

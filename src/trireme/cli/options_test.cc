@@ -74,7 +74,7 @@ TEST(Options, RefusesWhatContradictsItself) {
   EXPECT_EQ(
       refusal({"trian"}),
       "trireme: there is no command trian; known are inspect, plan, schedule, profile, simulate, "
-      "report, train, "
+      "rehearse, report, train, "
       "eval; see "
       "trireme "
       "--help\n");
@@ -102,7 +102,7 @@ TEST(Options, QuotesWhatItRefusesInOneLine) {
   EXPECT_EQ(refusal({"train\x1b[2J"}),
             "trireme: there is no command train\\x1b[2J; known are inspect, plan, schedule, "
             "profile, simulate, "
-            "report, train, eval; "
+            "rehearse, report, train, eval; "
             "see trireme --help\n");
   EXPECT_EQ(refusal({"inspect", "m.pt2", "--no\nsuch"}),
             "trireme: inspect does not take --no\\x0asuch; see trireme inspect --help\n");

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/cli/requested_step.h"
 #include "trireme/data/sources.h"
 #include "trireme/import/initial_weights.h"
 #include "trireme/import/output_path.h"
@@ -133,6 +134,11 @@ Result<FileDescriptor> open_alone(const std::string& option, const std::string& 
 }
 
 Status check_outputs(const RunRequest& request) {
+  if (request.rehearsal.has_value()) {
+    TRIREME_TRY(
+        check_distinct({{"--timeline", request.timeline}}, step_inputs(*request.rehearsal)));
+    return check_writable("--timeline", request.timeline, WriteKind::kReplaced);
+  }
   std::vector<NamedFile> inputs = {{"MODEL", request.model},
                                    {"--plan", request.plan.plan_path},
                                    {"--eval-model", request.eval_model}};

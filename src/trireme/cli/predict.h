@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/base/result.h"
+#include "trireme/cli/request.h"
 #include "trireme/cluster/cluster.h"
 #include "trireme/cost/step_costs.h"
 #include "trireme/graph/graph.h"
@@ -16,12 +17,6 @@
 #include "trireme/torch/optimizer_options.h"
 
 namespace trireme {
-
-// Files; empty: the analytic model, and this machine.
-struct PredictionSources {
-  std::string profile;
-  std::string cluster;
-};
 
 // Of --cluster, verified; where there is none, this machine with as many devices as ranks, and a
 // sentence that says so in `notes`.

@@ -11,6 +11,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/data/feed.h"
+#include "trireme/sim/simulate.h"
 #include "trireme/torch/optimizer_options.h"
 
 namespace trireme {
@@ -27,6 +28,26 @@ struct PlanChoice {
 };
 
 enum class TransportKind : uint8_t { kGloo, kDirect };
+
+// Files; empty: the analytic model, and this machine.
+struct PredictionSources {
+  std::string profile;
+  std::string cluster;
+};
+
+// A step to be simulated or rehearsed: of a MODEL.pt2, or of a schedule by name or from a file.
+struct StepRequest {
+  std::string what;
+  PlanChoice plan;
+  PredictionSources sources;
+  OptimizerOptions optimizer;  // of a MODEL.pt2
+  bool clips_norm = false;     // the same
+  std::string costs;           // of a schedule
+  std::string model;           // instead, by its sizes
+  std::string dtype = "bfloat16";
+  int32_t samples = 1;  // of a micro-batch
+  SimOptions options;
+};
 
 enum class LearningRateKind : uint8_t { kConstant, kLinear, kCosine };
 
@@ -62,6 +83,7 @@ struct RunRequest {
   std::string metrics;
   std::string grad_norms;
   std::string timeline;
+  std::optional<StepRequest> rehearsal;  // instead of a model and its data
   bool predicts = false;
   std::string profile;  // of the prediction; empty: the analytic model
   std::string cluster;  // the same; empty: this machine

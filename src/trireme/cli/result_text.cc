@@ -8,6 +8,7 @@
 
 #include "trireme/base/human_bytes.h"
 #include "trireme/base/json_text.h"
+#include "trireme/cli/rehearsal_text.h"
 #include "trireme/trace/report_text.h"
 
 namespace trireme {
@@ -49,6 +50,7 @@ std::string result_text(const RunRequest& request, const std::string& line) {
   if (!json.is_object() || json.value("event", "") != "result") return "";
   json.erase("event");
   if (request.wants_json) return json.dump() + "\n";
+  if (request.rehearsal.has_value()) return rehearsal_text(json);
   if (request.is_training) return json.contains("predicted") ? prediction_text(json) : "";
   return fmt::format("eval loss {} over {} items\n", json.value("eval_loss", 0.0),
                      json.value("items", 0.0));

@@ -24,6 +24,13 @@
 
 namespace trireme {
 
+// `trireme rehearse`: the step, and what the simulator says of it.
+struct Rehearsal {
+  Prediction step;
+  SimTime simulated_step = 0;
+  std::vector<SimTime> simulated_compute;  // by rank
+};
+
 struct RunSetup {
   RunRequest request;
   std::unique_ptr<Archive> archive;
@@ -42,6 +49,7 @@ struct RunSetup {
   // What every schedule of the run has in common.
   ScheduleOptions schedule;
   std::optional<StepPrediction> prediction;  // --predict
+  std::optional<Rehearsal> rehearsal;  // of it nothing above is there but request, plan and steps
 
   [[nodiscard]] const Graph& eval_graph() const {
     return eval_model.has_value() ? eval_model->graph : graph;
@@ -58,6 +66,9 @@ struct RunSetup {
 // `rank` leaves out the weights that only other ranks need: they may lie on other machines.
 [[nodiscard]] Result<RunSetup> make_run_setup(const RunRequest& request,
                                               std::optional<int32_t> rank = {});
+
+// Of a rehearsal; make_run_setup() makes it where the request is one.
+[[nodiscard]] Result<RunSetup> make_rehearsal_setup(const RunRequest& request);
 
 // Of a profile: one stage whose chunks are the blocks of the model (cost/step_costs_of.h), and the
 // data; no weights are asked for, and nothing is scheduled. Fills in the sizes of micro-batches.

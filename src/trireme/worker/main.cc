@@ -43,6 +43,7 @@
 #include "trireme/worker/pinning.h"
 #include "trireme/worker/profile.h"
 #include "trireme/worker/rank_loop.h"
+#include "trireme/worker/rehearse.h"
 #include "trireme/worker/rendezvous.h"
 
 namespace trireme {
@@ -149,6 +150,16 @@ Result<std::unique_ptr<Transport>> make_transport(const RunSetup& setup,
       client);
 }
 
+RankOutcome run_any(const RunSetup& setup, const RankContext& context) {
+  return setup.rehearsal.has_value() ? rehearse_rank(setup, context) : run_rank(setup, context);
+}
+
+// The command of `trireme` that a supervisor is.
+const char* supervisor_of(const RunRequest& request) {
+  if (request.rehearsal.has_value()) return "trireme rehearse";
+  return request.is_training ? "trireme train" : "trireme eval";
+}
+
 // Other ranks reach this one by `host`.
 RankOutcome run_process_rank(const RunSetup& setup, const RankEnvironment& environment,
                              const std::string& host, ControlClient& client, Watch& watch) {
@@ -159,13 +170,13 @@ RankOutcome run_process_rank(const RunSetup& setup, const RankEnvironment& envir
   Result<std::unique_ptr<Transport>> transport = make_transport(setup, environment, host, client);
   if (!transport.ok()) return {.status = transport.error(), .is_own = false};
   RankOutcome outcome =
-      run_rank(setup, {.rank = environment.rank,
-                       .transport = transport.value().get(),
-                       .publish = [&](std::string text) { client.publish(std::move(text)); },
-                       .watch = [&](const Executor* each) { watch.set_executor(0, each); },
-                       .warn = warn,
-                       .knows_memory = true,
-                       .phase = [&](std::string text) { watch.set_phase(0, std::move(text)); }});
+      run_any(setup, {.rank = environment.rank,
+                      .transport = transport.value().get(),
+                      .publish = [&](std::string text) { client.publish(std::move(text)); },
+                      .watch = [&](const Executor* each) { watch.set_executor(0, each); },
+                      .warn = warn,
+                      .knows_memory = true,
+                      .phase = [&](std::string text) { watch.set_phase(0, std::move(text)); }});
   // Its buffers may still be posted, so nothing is destroyed after a failure.
   if (!outcome.status.ok()) static_cast<void>(transport.value().release());
   return outcome;
@@ -187,18 +198,18 @@ Status run_threads(const RunSetup& setup, ControlClient& client, Watch& watch) {
         }
         const std::unique_ptr<Transport> transport = make_loopback_transport(network, rank);
         const RankOutcome outcome =
-            run_rank(setup, {.rank = rank,
-                             .transport = transport.get(),
-                             .publish = [&](std::string text) { client.publish(std::move(text)); },
-                             .watch =
-                                 [&watch, rank](const Executor* executor) {
-                                   watch.set_executor(static_cast<size_t>(rank), executor);
-                                 },
-                             .warn = warn,
-                             .phase =
-                                 [&watch, rank](std::string text) {
-                                   watch.set_phase(static_cast<size_t>(rank), std::move(text));
-                                 }});
+            run_any(setup, {.rank = rank,
+                            .transport = transport.get(),
+                            .publish = [&](std::string text) { client.publish(std::move(text)); },
+                            .watch =
+                                [&watch, rank](const Executor* executor) {
+                                  watch.set_executor(static_cast<size_t>(rank), executor);
+                                },
+                            .warn = warn,
+                            .phase =
+                                [&watch, rank](std::string text) {
+                                  watch.set_phase(static_cast<size_t>(rank), std::move(text));
+                                }});
         if (outcome.status.ok()) return;
         const std::string& message = outcome.status.error().message;
         const std::lock_guard lock(mutex);
@@ -240,7 +251,7 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment,
   Result<Rendezvous> met =
       rendezvous(environment,
                  {.describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
-                  .supervisor = setup.request.is_training ? "trireme train" : "trireme eval",
+                  .supervisor = supervisor_of(setup.request),
                   .interface_host = interface_host,
                   .timeout = std::chrono::seconds(setup.request.rendezvous_timeout_s),
                   .silence_timeout = std::chrono::seconds(setup.request.silence_timeout_s),
@@ -341,7 +352,8 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
   }
   if (const auto* profile = std::get_if<ProfileRequest>(&request)) return profile_model(*profile);
   const auto* run_request = std::get_if<RunRequest>(&request);
-  if (run_request == nullptr) return refuse_for("only train, eval and profile are for workers");
+  if (run_request == nullptr)
+    return refuse_for("only train, eval, rehearse and profile are for workers");
   const Result<RankEnvironment> environment = read_rank_environment(variable);
   if (!environment.ok()) return refuse_for(environment.error().message);
   if (environment.value().owns_hub()) {

@@ -1,6 +1,5 @@
 // `trireme train` and `trireme eval`: the run itself is cli/launch.h's, or the worker's.
 
-#include <map>
 #include <memory>
 #include <string>
 
@@ -8,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/cli/command.h"
+#include "trireme/cli/commands/host_options.h"
 #include "trireme/cli/commands/input_options.h"
 #include "trireme/cli/commands/optimizer_options.h"
 #include "trireme/cli/commands/plan_options.h"
@@ -16,7 +16,6 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kMaxSeconds = 1'000'000;
 constexpr int64_t kMaxTimelineSteps = 10'000;
 
 void add_data_options(CLI::App& app, RunRequest& run) {
@@ -83,30 +82,7 @@ void add_run_options(CLI::App& app, RunRequest& run) {
       ->group("Run");
   app.add_flag("--quiet", run.is_quiet, "no progress")->group("Run");
   app.add_flag("--json", run.wants_json, "print the result as one JSON object")->group("Run");
-  app.add_option("--rendezvous-timeout", run.rendezvous_timeout_s,
-                 "seconds in which all ranks must have come")
-      ->capture_default_str()
-      ->transform(whole_number(1, kMaxSeconds))
-      ->group("Hosts");
-  app.add_option("--silence-timeout", run.silence_timeout_s,
-                 "seconds after which a rank that is not heard is lost")
-      ->capture_default_str()
-      ->transform(whole_number(2, kMaxSeconds))
-      ->group("Hosts");
-  static const std::map<std::string, TransportKind> transports = {
-      {"gloo", TransportKind::kGloo}, {"direct", TransportKind::kDirect}};
-  app.add_option_function<std::string>(
-         "--transport", [&run](const std::string& name) { run.transport = transports.at(name); },
-         "what carries the bytes between ranks: gloo, or direct, Trireme's own TCP wire, whose "
-         "sums "
-         "depend on no timing")
-      ->check(CLI::IsMember({"gloo", "direct"}))
-      ->default_str("gloo")
-      ->group("Hosts");
-  app.add_option("--interface", run.interface,
-                 "network interface for what ranks send each other: eth1 [the one to rank 0]")
-      ->check(not_empty())
-      ->group("Hosts");
+  add_host_options(app, run);
 }
 
 void add_train_options(CLI::App& app, RunRequest& run) {

@@ -1,0 +1,134 @@
+#include "trireme/exec/emulated_kernels.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/schedule/peers.h"
+
+namespace trireme {
+
+using enum ActionKind;
+
+namespace {
+
+constexpr SimTime kSecond = 1'000'000'000;
+
+SimTime monotonic_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<SimTime>(now.tv_sec) * kSecond + now.tv_nsec;
+}
+
+int64_t rounded_up(int64_t bytes, int64_t element) {
+  return (bytes + element - 1) / element * element;
+}
+
+}  // namespace
+
+SimTime sleep_for(SimTime duration) {
+  const SimTime begin = monotonic_now();
+  const SimTime end = begin + duration;
+  const timespec deadline{.tv_sec = end / kSecond, .tv_nsec = end % kSecond};
+  while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, nullptr) == EINTR) continue;
+  return monotonic_now() - begin;
+}
+
+EmulatedKernels::EmulatedKernels(const Schedule& schedule, const StepCosts& costs, int32_t rank,
+                                 Hold hold)
+    : schedule_(schedule),
+      costs_(costs),
+      rank_(rank),
+      stage_(costs.stages[static_cast<size_t>(stage_of(schedule, rank))]),
+      hold_(std::move(hold)) {}
+
+Status EmulatedKernels::compute(const Action& action) {
+  const SimTime cost = duration(action);
+  if (cost == 0) return Status();
+  const SimTime held = hold_(cost);
+  held_.compute += held;
+  held_.lateness += held - cost;
+  return Status();
+}
+
+EmulatedKernels::Held EmulatedKernels::take_held() { return std::exchange(held_, {}); }
+
+SimTime EmulatedKernels::duration(const Action& action) const {
+  if (action.kind == kUpdate) return stage_.update;
+  const ChunkCosts& chunk = stage_.chunks[static_cast<size_t>(action.chunk)];
+  switch (action.kind) {
+    case kForward:
+    case kForwardKeepingInput:
+      return chunk.forward;
+    case kRecompute:
+      return chunk.recompute;
+    case kBackward:
+      return chunk.backward;
+    case kInputGradient:
+      return chunk.input_gradient;
+    case kWeightGradient:
+      return chunk.weight_gradient;
+    default:
+      return 0;
+  }
+}
+
+int64_t EmulatedKernels::size_of(const Action& action) const {
+  if (action.kind == kAllReduce) {
+    return rounded_up(stage_.bucket_bytes[static_cast<size_t>(action.index)], 4);
+  }
+  if (action.kind == kTiedReduce) {
+    return rounded_up(costs_.tied_bytes[static_cast<size_t>(action.index)], 4);
+  }
+  // At least a number, so that it is waited for.
+  if (action.kind == kScalars) return std::max<int64_t>(rounded_up(costs_.scalar_bytes, 8), 8);
+  // A message is what its sender makes.
+  const bool is_sender = is_send(action.kind);
+  const Counterpart other = other_side(schedule_, rank_, action);
+  const StageCosts& sender =
+      is_sender ? stage_ : costs_.stages[static_cast<size_t>(stage_of(schedule_, other.rank))];
+  const int32_t chunk = is_sender ? action.chunk : other.action.chunk;
+  const ChunkCosts& costs = sender.chunks[static_cast<size_t>(chunk)];
+  const bool is_activation = action.kind == kSendActivation || action.kind == kReceiveActivation;
+  return is_activation ? costs.activation_bytes : costs.gradient_bytes;
+}
+
+Result<std::shared_ptr<EmulatedKernels::Memory>> EmulatedKernels::new_memory(size_t size) {
+  // Pages that no one has written take no memory.
+  void* bytes = std::calloc(std::max<size_t>(size, 1), 1);
+  if (bytes == nullptr)
+    return Error{fmt::format("there is no memory for a message of {} bytes", size)};
+  return std::make_shared<Memory>(
+      Memory{.bytes = {static_cast<std::byte*>(bytes), std::free}, .size = size});
+}
+
+Result<Message> EmulatedKernels::message(const Action& action) {
+  const auto size = static_cast<size_t>(size_of(action));
+  std::shared_ptr<Memory> memory;
+  if (is_send(action.kind)) {
+    if (sent_ == nullptr || sent_->size < size) {
+      TRIREME_TRY(sent_, new_memory(size));
+    }
+    memory = sent_;
+  } else {
+    const auto found = std::ranges::find_if(
+        written_, [size](const auto& each) { return each.use_count() == 1 && each->size == size; });
+    if (found != written_.end()) {
+      memory = *found;
+    } else {
+      TRIREME_TRY(memory, new_memory(size));
+      written_.push_back(memory);
+    }
+  }
+  Message message{.parts = {std::span(memory->bytes.get(), size)}, .owner = memory};
+  if (is_collective(action.kind)) {
+    message.dtype = action.kind == kScalars ? DType::kFloat64 : DType::kFloat32;
+  }
+  return message;
+}
+
+}  // namespace trireme

@@ -52,7 +52,8 @@ SAID = [
     ([*PLAN, "--json", "--show-schedule"], "--json has no drawing; leave out --show-schedule"),
     (
         ["trian"],
-        "there is no command trian; known are inspect, plan, schedule, profile, simulate, rehearse, report, train, eval" + HELP,
+        "there is no command trian; known are inspect, plan, schedule, profile, simulate, rehearse, report, train, eval"
+        + HELP,
     ),
     (["train"], "MODEL is required" + TRAIN_HELP),
     (["eval"], "MODEL is required" + EVAL_HELP),

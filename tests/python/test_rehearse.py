@@ -104,6 +104,10 @@ def test_a_rank_that_is_killed_ends_the_rehearsal(tmp_path, costs):
     ("arguments", "said"),
     [
         (("1f1b",), "rehearse needs a MODEL.pt2, or a schedule with --costs or --model, and not both"),
+        (
+            ("2bw", "--costs", "COSTS", "--micro-batches", 4),
+            "steps of 2bw overlap, but a rehearsal times them one by one; take another schedule",
+        ),
         (("1f1b", "--costs", "none.yaml"), "cannot open none.yaml: No such file or directory"),
         (("1f1b", "--costs", "COSTS", "--timeline", "COSTS"), "--timeline COSTS would overwrite --costs"),
         (

@@ -29,9 +29,22 @@ RUNS = {
     "dropout": ("Dropout, forward and backward", ["dropout"]),
     "input": ("Input and start-up", ["input"]),
     "transport": ("Messages between two ranks of a host", ["transport"]),
+    "rehearse": ("Simulated steps against rehearsed ones over shaped links", ["rehearse"]),
     "fidelity": ("Predicted steps against measured ones", ["fidelity"]),
 }
-FIGURES = "ratio", "a_a", "bound", "wait", "start_up", "tcp_vs", "urgent", "median_step", "worst_", "aa_spread"
+FIGURES = (
+    "ratio",
+    "a_a",
+    "bound",
+    "wait",
+    "start_up",
+    "tcp_vs",
+    "urgent",
+    "median_step",
+    "worst_",
+    "median_error",
+    "aa_spread",
+)
 
 INTRODUCTION = """\
 # Results

@@ -8,6 +8,9 @@
 #include <string_view>
 #include <system_error>
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -53,11 +56,40 @@ void say(std::string_view what, std::string_view remedy) {
   ::_exit(1);
 }
 
+// Whether the address space that this process may have is used up, to what is too small for a heap
+// to grow by. Only calls that a signal handler may make.
+bool is_memory_used_up() {
+  constexpr rlim_t kTooSmall = 4 << 20;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  std::array<char, 32> text{};
+  const ssize_t size = ::read(file, text.data(), text.size());
+  ::close(file);
+  rlim_t pages = 0;  // the first number of the line
+  for (ssize_t i = 0; i < size && text.at(i) >= '0' && text.at(i) <= '9'; ++i) {
+    pages = 10 * pages + static_cast<rlim_t>(text.at(i) - '0');
+  }
+  return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kTooSmall > limit.rlim_cur;
+}
+
+// The C library aborts where it needs memory itself, as for the thread-local variables of a thread.
+// Whoever else aborts goes on to do so when this returns.
+void leave_without_memory(int /*signal*/) {
+  if (!is_memory_used_up()) return;
+  say("there is no memory left", kRemedy);
+  ::_exit(1);
+}
+
 }  // namespace
 
 void end_with_a_sentence(const char* program) {
   the_program = program;
   std::set_terminate(leave);
+  struct sigaction action{};
+  action.sa_handler = leave_without_memory;
+  ::sigaction(SIGABRT, &action, nullptr);
 }
 
 }  // namespace trireme

@@ -36,7 +36,7 @@ struct PlanStage {
 };
 
 struct Plan {
-  std::string model;  // path of the archive, for people: UTF-8 whatever its bytes
+  std::string model;      // path of the archive, for people: UTF-8 whatever its bytes
   int64_t num_nodes = 0;  // of the model (num_model_nodes)
   int32_t pp = 1;
   int32_t dp = 1;

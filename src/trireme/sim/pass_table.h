@@ -2,9 +2,9 @@
 // looked up once for a simulation.
 //
 // Memory goes with the tensors: a message to come is held from the posting of its receive, what a
-// pass sends until its sender has waited for it (exec/executor.h), what a forward keeps until the backward has ended (of a split
-// one, its deferred part until the weight gradient). A message that was received is part of what
-// the pass keeps.
+// pass sends until its sender has waited for it (exec/executor.h), what a forward keeps until the
+// backward has ended (of a split one, its deferred part until the weight gradient). A message that
+// was received is part of what the pass keeps.
 #pragma once
 
 #include <array>

@@ -74,8 +74,8 @@ struct Rank {
   SimTime end = 0;
   int64_t memory = 0;
   int64_t peak = 0;
-  std::vector<Channel> channels;  // few: its neighbours
-  size_t first_transfer = 0;      // of those that it receives
+  std::deque<Channel> channels;  // few: its neighbours; flows hold their paths
+  size_t first_transfer = 0;     // of those that it receives
 };
 
 }  // namespace trireme

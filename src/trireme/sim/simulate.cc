@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <queue>
 
 #include <fmt/format.h>
@@ -188,7 +189,7 @@ class Simulator {
   }
 
   int32_t channel_to(int32_t sender, int32_t receiver) {
-    std::vector<Channel>& channels = ranks_[sender].channels;
+    std::deque<Channel>& channels = ranks_[sender].channels;
     const auto found = std::ranges::find(channels, receiver, &Channel::receiver);
     if (found != channels.end()) return static_cast<int32_t>(found - channels.begin());
     Channel& channel = channels.emplace_back();
@@ -502,8 +503,8 @@ class Simulator {
   FluidNetwork network_;
   std::vector<Rank> ranks_;
   std::vector<Transfer> transfers_;
-  std::vector<Communicator> communicators_;
-  std::vector<FlowOwner> owners_;  // by flow
+  std::deque<Communicator> communicators_;  // flows hold their paths
+  std::vector<FlowOwner> owners_;           // by flow
   std::vector<int32_t> free_flows_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   int64_t order_ = 0;

@@ -145,6 +145,17 @@ TEST(Simulate, TransfersMayGoBeforeCollectives) {
   EXPECT_EQ(backward_begin(LinkSharing::kTransfersFirst), (1 + 2 + 1 + 2 + 2) * kSecond);
 }
 
+// Rank 1 sends its first gradient, to a neighbour of its own, while its second activation still
+// travels to rank 2: 10 s each, after 1 s that a forward takes and 10 s to get here.
+TEST(Simulate, AMessageTravelsOnWhileAnotherNeighbourGetsItsFirst) {
+  StepCosts costs = costs_of(3, 10'000);
+  for (StageCosts& stage : costs.stages) stage.chunks[0].gradient_bytes = 0;
+  const Simulation simulation =
+      run(schedule_of("1f1b", 3, {2}), costs, star(3, {.bandwidth = 1000}));
+  // The last activation comes to rank 2 after its 2 transfers each way; then F B and two backwards.
+  EXPECT_EQ(simulation.step, (1 + 10 + 1 + 10 + 10 + 3 + 2 + 2) * kSecond);
+}
+
 // The sum of the losses is asked for before the backward, which takes 2 s, and needed after it.
 TEST(Simulate, PassesRunWhileACollectiveTravels) {
   const Result<Schedule> schedule = parse_schedule(

@@ -62,7 +62,8 @@ Result<Simulation> simulate_overlapping(const Prediction& prediction, const SimO
                                 .num_micro_batches = step.num_micro_batches,
                                 .tied_groups = step.tied_groups,
                                 .num_buckets = step.num_buckets,
-                                .clips_norm = step.clips_norm};
+                                .clips_norm = step.clips_norm,
+                                .communication = step.communication};
   const auto simulate_run = [&](int32_t num_steps) -> Result<Simulation> {
     TRIREME_TRY(const std::vector<Schedule> steps, build_run(step.builder, of_step, num_steps));
     return simulate(unroll(steps), prediction.costs, prediction.cluster, options);
@@ -130,7 +131,8 @@ Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
 Result<StepPrediction> predict_step(const Graph& graph, const Plan& plan,
                                     const PredictionRequest& request) {
   TRIREME_TRY(Prediction prediction, prepare_prediction(graph, plan, request));
-  TRIREME_TRY(Simulation simulation, simulate_step(prediction, {.records_events = false}));
+  TRIREME_TRY(Simulation simulation,
+              simulate_step(prediction, {.sharing = request.sharing, .records_events = false}));
   return StepPrediction{.step_s = static_cast<double>(simulation.step) * 1e-9,
                         .peak_bytes = std::move(simulation.timeline.peak_bytes),
                         .notes = std::move(prediction.notes)};

@@ -29,6 +29,7 @@ struct PredictionRequest {
   int64_t micro_batch = 1;  // samples
   bool clips_norm = false;
   int32_t threads = 1;  // a rank
+  LinkSharing sharing = LinkSharing::kMaxMinFair;
 };
 
 // All that the simulator needs.

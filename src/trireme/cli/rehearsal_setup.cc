@@ -23,6 +23,7 @@ Result<RunSetup> make_rehearsal_setup(const RunRequest& request) {
   }
   SimOptions options = request.rehearsal->options;
   options.records_events = false;
+  if (request.transport == TransportKind::kDirect) options.sharing = LinkSharing::kTransfersFirst;
   TRIREME_TRY(Simulation simulation, simulate_step(rehearsal.step, options));
   rehearsal.simulated_step = simulation.step;
   rehearsal.simulated_compute = std::move(simulation.compute);

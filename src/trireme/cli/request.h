@@ -24,7 +24,8 @@ struct PlanChoice {
   std::string schedule = "1f1b";
   std::optional<int32_t> chunks;  // a rank; default that of the schedule
   std::vector<std::string> cut;
-  std::string plan_path;  // --plan: instead of all of the above
+  std::string comm = "trirace";  // the communication policy
+  std::string plan_path;         // --plan: instead of all of the above
 };
 
 enum class TransportKind : uint8_t { kGloo, kDirect };

@@ -11,6 +11,7 @@
 #include "trireme/cost/spec_step_costs.h"
 #include "trireme/import/archive.h"
 #include "trireme/schedule/builders.h"
+#include "trireme/schedule/communication.h"
 #include "trireme/schedule/verify.h"
 
 namespace trireme {
@@ -95,6 +96,7 @@ Result<Schedule> schedule_of(const StepRequest& request, const StepCosts& costs)
                               static_cast<size_t>(request.plan.dp), num_micro_batches(request)),
                           .num_chunks = static_cast<int32_t>(costs.stages[0].chunks.size()),
                           .costs = pass_costs_of(costs)};
+  TRIREME_TRY(options.communication, find_communication(request.plan.comm));
   // A model's embedding and its head.
   if (!costs.tied_bytes.empty()) options.tied_groups = {{0, request.plan.pp - 1}};
   for (const StageCosts& stage : costs.stages) {

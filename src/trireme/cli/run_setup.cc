@@ -18,6 +18,7 @@
 #include "trireme/graph/op_rules.h"
 #include "trireme/import/mapped_file.h"
 #include "trireme/plan/gradients.h"
+#include "trireme/schedule/communication.h"
 
 namespace trireme {
 namespace {
@@ -277,12 +278,15 @@ Status predict(RunSetup& setup) {
   const int64_t num_micro_batches = int64_t{setup.plan.dp} * setup.plan.micro_batches;
   TRIREME_TRY(
       setup.prediction,
-      predict_step(setup.graph, setup.plan,
-                   {.sources = {.profile = request.profile, .cluster = request.cluster},
-                    .optimizer = request.optimizer,
-                    .micro_batch = (request.batch + num_micro_batches - 1) / num_micro_batches,
-                    .clips_norm = request.clip_norm.has_value(),
-                    .threads = request.threads}));
+      predict_step(
+          setup.graph, setup.plan,
+          {.sources = {.profile = request.profile, .cluster = request.cluster},
+           .optimizer = request.optimizer,
+           .micro_batch = (request.batch + num_micro_batches - 1) / num_micro_batches,
+           .clips_norm = request.clip_norm.has_value(),
+           .threads = request.threads,
+           .sharing = request.transport == TransportKind::kDirect ? LinkSharing::kTransfersFirst
+                                                                  : LinkSharing::kMaxMinFair}));
   return Status();
 }
 
@@ -338,6 +342,7 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
     const Result<const ScheduleBuilder*> builder = find_builder(choice.schedule);
     const Placement placement = builder.ok() ? builder.value()->placement : Placement::kLooped;
     TRIREME_TRY(check_schedule(choice.schedule, chunks_of(choice), placement));
+    if (const auto found = find_communication(choice.comm); !found.ok()) return found.error();
     return build_plan(graph, model,
                       {.pp = choice.pp,
                        .dp = choice.dp,
@@ -345,6 +350,7 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
                        .schedule = choice.schedule,
                        .chunks = chunks_of(choice),
                        .placement = placement,
+                       .communication = choice.comm,
                        .cut_modules = choice.cut});
   }
   TRIREME_TRY(MappedFile file, MappedFile::open(choice.plan_path));
@@ -359,6 +365,9 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
       !status.ok()) {
     return while_doing(choice.plan_path, status.error());
   }
+  if (const auto found = find_communication(plan.value().communication); !found.ok()) {
+    return while_doing(choice.plan_path, found.error());
+  }
   return plan;
 }
 
@@ -367,6 +376,7 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
   const std::vector<bool> gets = gets_gradient(graph);
   ScheduleOptions options{
       .num_stages = plan.pp, .num_chunks = plan.chunks, .placement = plan.placement};
+  TRIREME_TRY(options.communication, find_communication(plan.communication));
   for (const Partition::TiedParameter& tied : partition.tied) {
     if (gets[tied.input]) options.tied_groups.push_back(tied.stages);
   }

@@ -1,6 +1,7 @@
 #include "trireme/exec/executor.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -55,6 +56,8 @@ Status Executor::run_step(const Schedule& schedule, const Schedule* next) {
   TRIREME_CHECK(next_ != nullptr || (receives_.empty() && sends_.empty() && collectives_.empty()),
                 "no step runs after one that failed");
   next_ = next;
+  transport_.set_urgency(schedule.communication.has_one_urgency ? std::optional(Urgency::kBulk)
+                                                                : std::nullopt);
   TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead)));
   for (const Action& action : schedule.ranks[static_cast<size_t>(rank_)]) {
     set_current(describe(schedule, rank_, action));

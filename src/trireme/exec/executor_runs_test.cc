@@ -1,5 +1,6 @@
 // Whole runs: every schedule of a grid, over transports that block, and that fail.
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -300,6 +301,32 @@ class CountingTransport : public ForwardingTransport {
   std::set<Ticket> sends_;
   size_t& max_sends_;
 };
+
+// Says what the executor asked for before anything was posted.
+class UrgencyTransport : public ForwardingTransport {
+ public:
+  UrgencyTransport(Transport& inner, std::vector<std::optional<Urgency>>& asked)
+      : ForwardingTransport(inner), asked_(asked) {}
+  void set_urgency(std::optional<Urgency> urgency) override { asked_.push_back(urgency); }
+
+ private:
+  std::vector<std::optional<Urgency>>& asked_;
+};
+
+TEST(ExecutorRuns, TellTheTransportWhetherTransfersGoFirst) {
+  for (const bool has_one_urgency : {false, true}) {
+    std::vector<std::optional<Urgency>> asked;
+    expect_runs(build_schedule("1f1b", {.num_stages = 1,
+                                        .num_micro_batches = {1},
+                                        .communication = {.has_one_urgency = has_one_urgency}})
+                    .value(),
+                {.num_steps = 1, .decorate = [&](int32_t /*rank*/, Transport& inner) {
+                   return std::make_unique<UrgencyTransport>(inner, asked);
+                 }});
+    ASSERT_EQ(asked.size(), 1);
+    EXPECT_EQ(asked[0], has_one_urgency ? std::optional(Urgency::kBulk) : std::nullopt);
+  }
+}
 
 TEST(ExecutorRuns, KeepABoundedNumberOfSendsInFlight) {
   const int32_t count = 3 * static_cast<int32_t>(kMaxSendsInFlight);

@@ -261,6 +261,7 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
             .schedule = options.schedule,
             .chunks = options.chunks,
             .placement = options.placement,
+            .communication = options.communication,
             .stages = {}};
   const Partition partition =
       partition_graph(graph, cuts.is_replicated, positions, options.pp, options.placement);

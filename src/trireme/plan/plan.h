@@ -44,7 +44,8 @@ struct Plan {
   std::string schedule = "1f1b";
   int32_t chunks = 1;  // of each stage
   Placement placement = Placement::kLooped;
-  std::vector<PlanStage> stages;  // pp x chunks, as a sample passes them
+  std::string communication = "trirace";  // the policy, by its name (schedule/communication.h)
+  std::vector<PlanStage> stages;          // pp x chunks, as a sample passes them
   bool operator==(const Plan&) const = default;
 };
 
@@ -55,6 +56,7 @@ struct PlanOptions {
   std::string schedule = "1f1b";
   int32_t chunks = 1;
   Placement placement = Placement::kLooped;
+  std::string communication = "trirace";
   std::vector<std::string> cut_modules;  // pp x chunks - 1, or none: the planner decides
 };
 

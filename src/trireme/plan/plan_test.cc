@@ -146,6 +146,10 @@ TEST(Plan, TextIsInvertible) {
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ(again.value(), plan);
   EXPECT_TRUE(verify_plan(plan, graph).ok());
+  Plan other = plan;
+  other.communication = "end";
+  EXPECT_EQ(parse_plan(to_text(other)).value(), other);
+  EXPECT_NE(parse_plan(to_text(plan)).value(), other);
 }
 
 TEST(Plan, RefusesWhatCannotBeCut) {

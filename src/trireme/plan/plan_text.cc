@@ -55,6 +55,9 @@ std::string to_text(const Plan& plan) {
   if (plan.placement == Placement::kV) {
     out << YAML::Key << "placement" << YAML::Value << kPlacementV;
   }
+  if (plan.communication != Plan().communication) {
+    out << YAML::Key << "communication" << YAML::Value << plan.communication;
+  }
   out << YAML::Key << "stages" << YAML::Value << YAML::BeginSeq;
   for (const PlanStage& stage : plan.stages) {
     out << YAML::BeginMap << YAML::Key << "first_node" << YAML::Value << stage.first_node;
@@ -102,6 +105,7 @@ Result<Plan> parse_plan(std::string_view text) {
                                in_quotes(placement), kPlacementLooped, kPlacementV)};
     }
     plan.placement = placement == kPlacementV ? Placement::kV : Placement::kLooped;
+    if (root["communication"]) plan.communication = text_of(root["communication"]);
     for (const YAML::Node& stage : root["stages"]) plan.stages.push_back(read_stage(stage));
     return plan;
   } catch (const WrongYaml& wrong) {
@@ -117,9 +121,10 @@ Result<Plan> parse_plan(std::string_view text) {
 
 std::string to_table(const Plan& plan) {
   std::string table = fmt::format(
-      "{}: {} stages{} x {} replicas, {} micro-batches a replica, schedule {}\n\n", plan.model,
-      plan.pp, plan.chunks == 1 ? "" : fmt::format(" of {} chunks", plan.chunks), plan.dp,
-      plan.micro_batches, plan.schedule);
+      "{}: {} stages{} x {} replicas, {} micro-batches a replica, schedule {}, communication "
+      "{}\n\n",
+      plan.model, plan.pp, plan.chunks == 1 ? "" : fmt::format(" of {} chunks", plan.chunks),
+      plan.dp, plan.micro_batches, plan.schedule, plan.communication);
   size_t width = 10;
   for (const PlanStage& stage : plan.stages) {
     width = std::max(width, stage.first_module.size() + stage.last_module.size() + 4);

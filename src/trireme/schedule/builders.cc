@@ -159,7 +159,7 @@ std::vector<int32_t> ahead_of_stages(const Schedule& schedule) {
 // so that each replica's bucket then holds the same number wherever the parameter lives. Losses
 // wait for the last backward: a collective in the middle would stop the pipeline.
 std::vector<Action> build_reductions(const Schedule& schedule, int32_t rank) {
-  const bool is_followed = !schedule.num_ahead.empty();
+  const bool leaves_update = !schedule.num_ahead.empty() && !schedule.communication.updates_at_end;
   std::vector<Action> actions;
   actions.push_back({kScalars, static_cast<int32_t>(ScalarExchange::kLosses)});
   if (!schedule.is_training) return actions;
@@ -168,12 +168,12 @@ std::vector<Action> build_reductions(const Schedule& schedule, int32_t rank) {
     if (!std::ranges::binary_search(schedule.tied_groups[group], stage)) continue;
     actions.push_back({kTiedReduce, static_cast<int32_t>(group)});
   }
-  const int32_t num_late = is_followed ? num_late_buckets(schedule, stage) : 0;
+  const int32_t num_late = leaves_update ? num_late_buckets(schedule, stage) : 0;
   for (int32_t bucket = num_late; bucket < schedule.num_buckets[static_cast<size_t>(stage)];
        ++bucket) {
     actions.push_back({kAllReduce, bucket});
   }
-  if (is_followed) return actions;
+  if (leaves_update) return actions;
   if (schedule.clips_norm) {
     actions.push_back({kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms)});
   }
@@ -233,7 +233,10 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
                     .tied_groups = options.tied_groups,
                     .num_buckets = options.num_buckets,
                     .clips_norm = options.clips_norm,
-                    .num_weight_versions = builder->num_weight_versions};
+                    .num_weight_versions = builder->num_weight_versions,
+                    .communication = options.communication};
+  const bool overlaps = builder->num_weight_versions == 2;
+  schedule.communication.updates_at_end = options.communication.updates_at_end && overlaps;
   if (!builder->is_training) schedule.placement = options.placement;
   if (builder->name == "text" && options.order != nullptr) {
     schedule.num_chunks = options.order->num_chunks;
@@ -247,7 +250,6 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
   for (int32_t stage = 0; stage < schedule.num_stages; ++stage) {
     num_late.push_back(num_late_buckets(schedule, stage));
   }
-  const bool overlaps = builder->num_weight_versions == 2;
   if (overlaps && follows_a_step(options.place)) schedule.num_found = ahead_of_stages(schedule);
   if (overlaps && is_followed_by_a_step(options.place)) {
     schedule.num_ahead = ahead_of_stages(schedule);
@@ -258,16 +260,18 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
         schedule.num_micro_batches[static_cast<size_t>(replica_of(schedule, rank))];
     const auto [entry, is_new] = replicas.try_emplace(count);
     if (is_new) {
-      const OrderRequest request{.num_stages = schedule.num_stages,
-                                 .num_chunks = schedule.num_chunks,
-                                 .num_micro_batches = count,
-                                 .placement = schedule.placement,
-                                 .costs = options.costs,
-                                 .max_in_flight = options.max_in_flight,
-                                 .order = options.order,
-                                 .place = options.place,
-                                 .clips_norm = options.clips_norm,
-                                 .num_late_buckets = num_late};
+      const OrderRequest request{
+          .num_stages = schedule.num_stages,
+          .num_chunks = schedule.num_chunks,
+          .num_micro_batches = count,
+          .placement = schedule.placement,
+          .costs = options.costs,
+          .max_in_flight = options.max_in_flight,
+          .order = options.order,
+          .place = options.place,
+          .clips_norm = options.clips_norm,
+          .has_late_update = !schedule.num_found.empty() && !schedule.communication.updates_at_end,
+          .num_late_buckets = num_late};
       TRIREME_TRY(const ComputeOrders orders, builder->build_orders(request));
       entry->second = with_transfers(request, orders);
     }

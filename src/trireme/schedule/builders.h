@@ -38,6 +38,7 @@ struct ScheduleOptions {
   // than the backward. Outlives the call. Its header has the chunks and the placement.
   const Schedule* order = nullptr;
   StepPlace place = StepPlace::kAlone;  // of schedules whose steps overlap; others have one place
+  CommunicationRules communication = {};
 };
 
 // What the compute orders of one replica are made from.
@@ -51,6 +52,7 @@ struct OrderRequest {
   const Schedule* order = nullptr;
   StepPlace place = StepPlace::kAlone;
   bool clips_norm = false;
+  bool has_late_update = false;                // the step before has left its update to this one
   std::vector<int32_t> num_late_buckets = {};  // by stage: of the step before, to be reduced here
 };
 // By stage: its compute actions but U; RG where it is to be waited for before other passes. With
@@ -78,7 +80,8 @@ struct ScheduleBuilder {
 // RA before F, SA after F, RG before B or I, SG after it; after the last of them SC0, the stage's
 // TR, its AR, SC1 when clipping, and U; forward-only ends with SC0. A replica without micro-batches
 // keeps its collectives and its update. A step that is followed by one leaves SC1, U, and the AR of
-// stages with tied parameters, which would wait for TR, to that one.
+// stages with tied parameters, which would wait for TR, to that one, unless updates come at the
+// end.
 //
 // Builds, completes (transfers, reductions, update) and verifies. An unknown name lists the known
 // ones; numbers that no schedule exists for are refused with the numbers in the message.

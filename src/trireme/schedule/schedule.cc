@@ -114,7 +114,7 @@ struct Field {
   bool (*set)(Schedule& schedule, std::string_view value);
 };
 
-constexpr std::array<Field, 12> kFields = {{
+constexpr std::array<Field, 14> kFields = {{
     {"stages", "a number", true,
      [](Schedule& s, std::string_view v) { return set_number(s.num_stages, v); }},
     {"chunks", "a number", false,
@@ -139,6 +139,10 @@ constexpr std::array<Field, 12> kFields = {{
      [](Schedule& s, std::string_view v) { return set_numbers(s.num_found, v); }},
     {"ahead", "numbers parted by commas", false,
      [](Schedule& s, std::string_view v) { return set_numbers(s.num_ahead, v); }},
+    {"updates-at-end", "", false,
+     [](Schedule& s, std::string_view) { return s.communication.updates_at_end = true; }},
+    {"one-urgency", "", false,
+     [](Schedule& s, std::string_view) { return s.communication.has_one_urgency = true; }},
     {"evaluation", "", false,
      [](Schedule& s, std::string_view) { return !(s.is_training = false); }},
 }};
@@ -279,6 +283,8 @@ std::string to_text(const Schedule& schedule) {
   if (!schedule.num_ahead.empty()) {
     text += fmt::format(" ahead={}", fmt::join(schedule.num_ahead, ","));
   }
+  if (schedule.communication.updates_at_end) text += " updates-at-end";
+  if (schedule.communication.has_one_urgency) text += " one-urgency";
   if (!schedule.is_training) text += " evaluation";
   text += "\n";
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {

@@ -35,7 +35,8 @@
 // header says by stage how many forwards of its batch a step finds done (found=), and how many of
 // the next one it runs ahead (ahead=); with found= it has the update of the batch before, and with
 // ahead= its own is left. Such steps keep two versions of the weights (versions=2), of which a
-// batch sees the one that the batches before the last have made: U- comes before F+.
+// batch sees the one that the batches before the last have made: U- comes before F+. With
+// updates-at-end each of them ends with the sums and the update of its own batch, and leaves none.
 //
 // The text form is a header line and one line a rank, in ascending order:
 //
@@ -57,6 +58,8 @@
 //           | "versions=" N                  1 when absent
 //           | "found=" N { "," N }           one number a stage
 //           | "ahead=" N { "," N }           one number a stage
+//           | "updates-at-end"                 see above
+//           | "one-urgency"                    no message goes before another that was posted first
 //           | "evaluation"                     is_training is false
 //   rank    = "rank" N ":" { action }          N counts from 0
 //   action  = KIND [ N ] [ "." N ] [ "+" | "-" ]     as in the table above; U has no number
@@ -147,6 +150,13 @@ struct Action {
   return action.kind == ActionKind::kUpdate;
 }
 
+// What a communication policy (communication.h) decides of a schedule.
+struct CommunicationRules {
+  bool has_one_urgency = false;  // else transfers between stages go before collectives
+  bool updates_at_end = false;   // of steps that overlap: none leaves its update to the next
+  bool operator==(const CommunicationRules&) const = default;
+};
+
 struct Schedule {
   std::string builder;  // the row of builders.h that made it
   int32_t num_stages = 1;
@@ -164,6 +174,7 @@ struct Schedule {
   // By stage, or empty: what of its batch the step finds done, and of the next batch it does.
   std::vector<int32_t> num_found = {};
   std::vector<int32_t> num_ahead = {};
+  CommunicationRules communication = {};
   int32_t num_steps = 1;  // more: several steps as one (unroll.h), which have no text form
   std::vector<std::vector<Action>> ranks = {};
   bool operator==(const Schedule&) const = default;

@@ -84,7 +84,8 @@ TEST(Schedule, ParserNamesLineAndWord) {
       {"schedule x stages=1 stages=2", "line 1: field \"stages\" is given twice"},
       {"schedule x speed=9",
        "line 1: unknown field \"speed=9\"; known are stages, chunks, placement, micro-batches, "
-       "look-ahead, buckets, tied, clip-norm, versions, found, ahead, evaluation"},
+       "look-ahead, buckets, tied, clip-norm, versions, found, ahead, updates-at-end, one-urgency, "
+       "evaluation"},
       {"schedule x stages", "line 1: field \"stages\" needs a number after a \"=\""},
       {"schedule x stages=two", "line 1: field \"stages=two\" needs a number after the \"=\""},
       {"schedule x placement=w", "line 1: field \"placement=w\" needs v after the \"=\""},

@@ -65,6 +65,25 @@ TEST(TwoBw, TiedGradientsAreReducedInTheNextStep) {
             "rank 2: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 AR0- SC0 TR0 U-\n");
 }
 
+// As published: nothing is left to the next step.
+TEST(TwoBw, WithUpdatesAtTheEndEachStepEndsWithItsOwn) {
+  const std::vector<Schedule> steps = run_of({.num_stages = 2,
+                                              .num_micro_batches = {3, 3},
+                                              .tied_groups = {{0, 1}},
+                                              .num_buckets = {1, 1},
+                                              .clips_norm = true,
+                                              .communication = {.updates_at_end = true}},
+                                             3);
+  EXPECT_EQ(to_text(steps[1]),
+            "schedule 2bw stages=2 micro-batches=3,3 look-ahead=2 buckets=1,1 tied=0+1 clip-norm "
+            "versions=2 found=1,0 ahead=1,0 updates-at-end\n"
+            "rank 0: F1 SA1 RG0 B0 F2 SA2 RG1 B1 F0+ SA0+ RG2 B2 SC0 TR0 AR0 SC1 U\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 SC0 TR0 AR0 SC1 U\n"
+            "rank 2: F1 SA1 RG0 B0 F2 SA2 RG1 B1 F0+ SA0+ RG2 B2 SC0 TR0 AR0 SC1 U\n"
+            "rank 3: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 SC0 TR0 AR0 SC1 U\n");
+  for (const Schedule& step : steps) EXPECT_EQ(parse_schedule(to_text(step)).value(), step);
+}
+
 TEST(TwoBw, ThreeStepsOfThreeStagesLookAsInTheHeader) {
   const std::vector<Schedule> steps = run_of({.num_stages = 3, .num_micro_batches = {4}}, 3);
   EXPECT_EQ(
@@ -135,7 +154,8 @@ TEST(TwoBw, RunsOfEverySizeVerify) {
       for (const bool clips : {false, true}) {
         ScheduleOptions options{.num_stages = num_stages,
                                 .num_micro_batches = {m, m == 16 ? m : m + 1},
-                                .clips_norm = clips};
+                                .clips_norm = clips,
+                                .communication = {.updates_at_end = m % 2 == 0}};
         options.num_buckets.assign(static_cast<size_t>(num_stages), 2);
         if (num_stages > 1) options.tied_groups = {{0, num_stages - 1}};
         if (num_stages > 2) options.tied_groups.push_back({1, num_stages - 1});
@@ -168,6 +188,9 @@ TEST(TwoBw, HoldsNoMoreActivationsThanOneFOneB) {
 TEST(TwoBw, ABreachOfTheBorderIsNamed) {
   std::vector<Schedule> steps =
       run_of({.num_stages = 2, .num_micro_batches = {2, 2}, .num_buckets = {1, 1}}, 3);
+  std::vector<Schedule> mixed = steps;
+  mixed[1].communication.has_one_urgency = true;
+  EXPECT_EQ(verify_run(mixed).error().message, "step 1 does not find what step 0 leaves");
   EXPECT_EQ(verify_run(std::vector<Schedule>{steps[1], steps[2]}).error().message,
             "a run begins with nothing found and ends with nothing ahead");
   EXPECT_EQ(verify_run(std::vector<Schedule>{steps[0], steps[0]}).error().message,

@@ -84,9 +84,9 @@ Status check_bucket_reductions(const ScheduleIndex& index) {
       const Action now{kAllReduce, bucket};
       const Action late{kAllReduce, bucket, 0, -1};
       // Its turn comes in this step or in the next.
-      const bool is_left = index.is_followed() && index.position(rank, now) < 0;
+      const bool is_left = index.leaves_update() && index.position(rank, now) < 0;
       if (!is_left) TRIREME_TRY(check_listed_after(index, rank, now, kBackwards));
-      if (!index.follows_a_step() || !index.is_followed()) continue;
+      if (!index.has_late_update() || !index.leaves_update()) continue;
       if (is_left == (index.position(rank, late) >= 0)) continue;
       return Error{fmt::format("rank {} lists {} {} and {}: of a step between others one comes",
                                rank, is_left ? "neither" : "both", to_text(now), to_text(late))};
@@ -109,7 +109,7 @@ Status check_norms(const ScheduleIndex& index) {
   const Schedule& schedule = index.schedule();
   if (!schedule.is_training) return Status();
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
-    if (index.follows_a_step()) {
+    if (index.has_late_update()) {
       const int32_t late = index.position(rank, kLateNorms);
       if (schedule.clips_norm != (late >= 0)) {
         return Error{schedule.clips_norm
@@ -119,7 +119,7 @@ Status check_norms(const ScheduleIndex& index) {
       TRIREME_TRY(check_late_order(index, rank, kLateNorms));
     }
     const int32_t position = index.position(rank, kNormsAction);
-    if (!schedule.clips_norm || index.is_followed()) {
+    if (!schedule.clips_norm || index.leaves_update()) {
       if (position < 0) continue;
       return Error{fmt::format("rank {} lists SC1, but {}", rank,
                                schedule.clips_norm ? "leaves its update to the next step"
@@ -158,7 +158,7 @@ namespace {
 // the next update come: only what runs ahead must wait for an update, which is that of the batch
 // before.
 Status check_two_versions(const ScheduleIndex& index) {
-  for (int32_t rank = 0; rank < index.num_ranks() && index.follows_a_step(); ++rank) {
+  for (int32_t rank = 0; rank < index.num_ranks() && index.has_late_update(); ++rank) {
     const int32_t update = index.position(rank, kLateUpdate);
     for (const Action& action : index.actions(rank)) {
       if (!is_forward(action.kind) || action.batch != 1) continue;
@@ -194,7 +194,7 @@ Status check_update(const ScheduleIndex& index) {
   if (!index.schedule().is_training) return Status();
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     const std::vector<Action>& actions = index.actions(rank);
-    if (index.follows_a_step()) {
+    if (index.has_late_update()) {
       const int32_t late = index.position(rank, kLateUpdate);
       const int32_t norms = index.schedule().clips_norm ? index.position(rank, kLateNorms) : -1;
       if (late < 0 || late < norms) {
@@ -205,7 +205,7 @@ Status check_update(const ScheduleIndex& index) {
       TRIREME_TRY(check_late_order(index, rank, kLateUpdate));
     }
     const int32_t update = index.last_position(rank, {kUpdate});
-    if (index.is_followed()) {
+    if (index.leaves_update()) {
       if (update < 0) continue;
       return Error{fmt::format("rank {} lists U, which ahead= leaves to the next step", rank)};
     }

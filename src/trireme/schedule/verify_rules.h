@@ -32,9 +32,16 @@ class ScheduleIndex {
   // Forwards of its batch that the step finds done on the rank, and of the next batch that it runs.
   [[nodiscard]] int32_t num_found(int32_t rank) const;
   [[nodiscard]] int32_t num_ahead(int32_t rank) const;
-  // Whether the step has the update of the batch before, and leaves its own to the next step.
+  // Whether the step finds passes of its batch done, and does some of the next one.
   [[nodiscard]] bool follows_a_step() const { return !schedule_.num_found.empty(); }
   [[nodiscard]] bool is_followed() const { return !schedule_.num_ahead.empty(); }
+  // Whether the step has the update of the batch before, and leaves its own to the next step.
+  [[nodiscard]] bool has_late_update() const {
+    return follows_a_step() && !schedule_.communication.updates_at_end;
+  }
+  [[nodiscard]] bool leaves_update() const {
+    return is_followed() && !schedule_.communication.updates_at_end;
+  }
   // How many indices a kind has on a rank: micro-batches, buckets of the stage, tied groups, 2 for
   // SC, 1 for U.
   [[nodiscard]] int32_t num_indices(int32_t rank, ActionKind kind) const;

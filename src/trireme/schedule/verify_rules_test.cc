@@ -312,6 +312,10 @@ const Breach kBreaches[] = {
      "schedule x stages=1 micro-batches=1 versions=2 found=0\n"
      "rank 0: SC0- F0 B0 U- SC0 U\n",
      "rank 0 lists SC0-, but only AR, SC1 and U are left to the next step"},
+    {"borders",
+     "schedule x stages=1 micro-batches=1 versions=2 found=0 updates-at-end\n"
+     "rank 0: F0 B0 U- SC0 U\n",
+     "rank 0 lists U-, but updates-at-end leaves nothing to the next step"},
     {"forwards",
      "schedule x stages=2 micro-batches=2 versions=2 found=1,0 ahead=1,0\n"
      "rank 0: F1 SA1 RG0 B0 U- RG1 B1 SC0\n"
@@ -362,6 +366,15 @@ const Breach kBreaches[] = {
      "schedule x stages=1 micro-batches=1 versions=2 ahead=0\n"
      "rank 0: F0 B0 SC0 U\n",
      "rank 0 lists U, which ahead= leaves to the next step"},
+    {"update",
+     "schedule x stages=1 micro-batches=1 versions=2 ahead=0 updates-at-end\n"
+     "rank 0: F0 B0 SC0\n",
+     "rank 0 misses U (update of the weights)"},
+    {"bucket-reductions",
+     "schedule x stages=1 micro-batches=1,1 buckets=1 versions=2 ahead=0 updates-at-end\n"
+     "rank 0: F0 B0 SC0 U\n"
+     "rank 1: F0 B0 SC0 U\n",
+     "rank 0 misses AR0 (gradient bucket 0 over ranks 0, 1)"},
     {"deadlock",
      "schedule x stages=2 micro-batches=1,1 buckets=1,1 tied=0+1\n"
      "rank 0: F0 SA0 RG0 B0 SC0 TR0 AR0 U\n"

@@ -84,6 +84,9 @@ Status check_neighbours(const Schedule& schedule) {
     return Error{fmt::format("{} versions of the weights: a schedule keeps 1 or 2",
                              schedule.num_weight_versions)};
   }
+  if (schedule.communication.updates_at_end && schedule.num_weight_versions != 2) {
+    return Error{"updates-at-end is of schedules with versions=2, whose steps overlap"};
+  }
   const int32_t fewest = std::ranges::min(schedule.num_micro_batches);
   for (const auto& [name, counts] :
        {std::pair("found", &schedule.num_found), std::pair("ahead", &schedule.num_ahead)}) {
@@ -228,6 +231,8 @@ Status check_borders(const ScheduleIndex& index) {
                  (action.kind != ActionKind::kScalars ||
                   action.index != static_cast<int32_t>(ScalarExchange::kSquaredNorms))) {
         why = "only AR, SC1 and U are left to the next step";
+      } else if (action.batch == -1 && !index.has_late_update()) {
+        why = "updates-at-end leaves nothing to the next step";
       } else {
         continue;
       }

@@ -446,8 +446,9 @@ class Simulator {
     const int32_t flow = free_flows_.back();
     free_flows_.pop_back();
     owners_[flow] = owner;
-    const bool goes_first =
-        options_.sharing == LinkSharing::kTransfersFirst && owner.kind == Event::Kind::kTransfer;
+    const bool goes_first = !schedule_.communication.has_one_urgency &&
+                            options_.sharing == LinkSharing::kTransfersFirst &&
+                            owner.kind == Event::Kind::kTransfer;
     network_.start(now, flow, path, static_cast<double>(bytes), goes_first ? 1 : 0);
   }
 

@@ -40,7 +40,8 @@ namespace trireme {
 
 enum class CollectiveAlgorithm : uint8_t { kRing, kHalvingDoubling, kTree, kHierarchical };
 enum class TransferMode : uint8_t { kRendezvous, kEager };
-// By priority: what the flows of transfers leave of a link is for those of collectives.
+// By priority: what the flows of transfers leave of a link is for those of collectives, unless the
+// schedule has one urgency.
 enum class LinkSharing : uint8_t { kMaxMinFair, kTransfersFirst };
 
 struct SimOptions {

@@ -219,8 +219,9 @@ class RankLoop {
       TRIREME_TRY(peak_bytes_,
                   gather_peak_bytes(context_.rank, setup_.num_ranks(), *context_.transport));
     }
-    if (overlap_.follows) report(step - 1, kernels_->outcome(-1));
-    if (!overlap_.is_followed) report(step, kernels_->outcome());
+    const bool updates_at_end = schedule->communication.updates_at_end;
+    if (overlap_.follows && !updates_at_end) report(step - 1, kernels_->outcome(-1));
+    if (!overlap_.is_followed || updates_at_end) report(step, kernels_->outcome());
     overlap_ = next;
     return Status();
   }

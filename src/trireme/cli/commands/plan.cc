@@ -20,6 +20,7 @@
 #include "trireme/import/mapped_file.h"
 #include "trireme/import/output_path.h"
 #include "trireme/plan/gradients.h"
+#include "trireme/schedule/communication.h"
 #include "trireme/schedule/drawing.h"
 
 namespace trireme {
@@ -54,11 +55,13 @@ Result<std::string> run_plan(const PlanRequest& request) {
   const Graph& graph = archive.graph();
   TRIREME_TRY(Plan plan, choose_plan(graph, request.model, request.plan));
   TRIREME_TRY(verify_plan(plan, graph));
+  TRIREME_TRY(const CommunicationRules communication, find_communication(plan.communication));
   TRIREME_TRY(Schedule schedule,
               build_schedule(plan.schedule, {.num_stages = plan.pp,
                                              .num_micro_batches =
                                                  std::vector<int32_t>(plan.dp, plan.micro_batches),
-                                             .num_chunks = plan.chunks}));
+                                             .num_chunks = plan.chunks,
+                                             .communication = communication}));
   if (!request.output.empty()) TRIREME_TRY(write_whole(request.output, to_text(plan)));
   if (request.wants_json) {
     nlohmann::json json = {
@@ -68,6 +71,7 @@ Result<std::string> run_plan(const PlanRequest& request) {
         {"micro_batches", plan.micro_batches},
         {"schedule", plan.schedule},
         {"chunks", plan.chunks},
+        {"communication", plan.communication},
         {"num_nodes", plan.num_nodes},
         {"num_parameters_without_values", archive.num_parameters_without_values()}};
     for (const PlanStage& stage : plan.stages) {

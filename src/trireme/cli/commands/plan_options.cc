@@ -8,6 +8,7 @@
 #include "trireme/cli/run_setup.h"
 #include "trireme/cli/validators.h"
 #include "trireme/schedule/builders.h"
+#include "trireme/schedule/communication.h"
 
 namespace trireme {
 namespace {
@@ -41,6 +42,10 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
   app.add_option("--chunks", plan.chunks,
                  "pieces of the model a stage holds, for schedules that take any [2 for them]")
       ->transform(positive_count())
+      ->group("Plan");
+  app.add_option("--comm", plan.comm,
+                 "when what travels goes: " + describe_communication_policies())
+      ->capture_default_str()
       ->group("Plan");
   app.add_option(
          "--cut", plan.cut,

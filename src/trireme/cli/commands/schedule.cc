@@ -20,6 +20,7 @@
 #include "trireme/import/mapped_file.h"
 #include "trireme/import/output_path.h"
 #include "trireme/schedule/builders.h"
+#include "trireme/schedule/communication.h"
 #include "trireme/schedule/drawing.h"
 #include "trireme/schedule/pass_costs_text.h"
 #include "trireme/schedule/picture.h"
@@ -41,6 +42,7 @@ struct ScheduleRequest {
   int32_t max_in_flight = 0;
   std::string costs;
   std::string picture;
+  std::string comm = std::string(kDefaultCommunication);
   bool shows_lanes = false;
   bool wants_json = false;
 };
@@ -70,6 +72,7 @@ Result<std::vector<Schedule>> schedule_by_name(const ScheduleRequest& request,
                           .num_chunks = request.chunks,
                           .costs = costs,
                           .max_in_flight = request.max_in_flight};
+  TRIREME_TRY(options.communication, find_communication(request.comm));
   if (options.num_micro_batches.empty()) options.num_micro_batches = {request.stages};
   if (options.num_chunks == 0) {
     options.num_chunks = builder.num_chunks == kAnyChunks ? kDefaultChunks : builder.num_chunks;
@@ -223,6 +226,10 @@ RequestMaker add_schedule(CLI::App& app) {
                  "what passes cost in units, and how long a transfer takes [F=1,B=2,I=1,W=1,R=1,"
                  "delay=0]")
       ->check(not_empty());
+  app.add_option(
+         "--comm", request->comm,
+         "of a schedule by name, when what travels goes: " + describe_communication_policies())
+      ->capture_default_str();
   app.add_flag("--show", request->shows_lanes, "draw the lanes instead");
   app.add_option("--svg", request->picture, "write the picture to this file, too")
       ->check(not_empty());

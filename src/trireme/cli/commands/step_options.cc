@@ -105,7 +105,7 @@ std::string step_contradiction(const StepRequest& request, const CLI::App& app) 
       return fmt::format("{} says what {} says; leave it out", request.what, option);
     }
     for (const char* option :
-         {"--pp", "--dp", "--micro-batches", "--schedule", "--chunks", "--cut"}) {
+         {"--pp", "--dp", "--micro-batches", "--schedule", "--chunks", "--cut", "--comm"}) {
       if (request.plan.plan_path.empty() || app.count(option) == 0) continue;
       return fmt::format("--plan {} already says what {} says; leave one of them out",
                          request.plan.plan_path, option);
@@ -125,7 +125,8 @@ std::string step_contradiction(const StepRequest& request, const CLI::App& app) 
     return fmt::format("--costs says what {} says; leave it out", option);
   }
   const bool is_named = is_builder_name(request.what);
-  if (const char* option = given({"--dp", "--micro-batches"}); option != nullptr && !is_named) {
+  if (const char* option = given({"--dp", "--micro-batches", "--comm"});
+      option != nullptr && !is_named) {
     return fmt::format("a schedule from a file says what {} says; leave it out", option);
   }
   if (!is_named && !request.model.empty()) {

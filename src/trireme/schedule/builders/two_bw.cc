@@ -7,7 +7,8 @@
 // d = S-1-s forwards ahead also when a step ends; the gradients of a batch are summed while the
 // next one runs, and its update (U-) comes right before the first pass that needs it: the next
 // forward of the batch after that. The last stage, which is never ahead, updates when the step
-// ends.
+// ends. With updates-at-end they come as published: each step ends with its own sums and update,
+// and waits for them.
 //
 // 3 stages, 4 micro-batches: a step with neighbours on both sides
 //
@@ -88,13 +89,13 @@ Result<ComputeOrders> two_bw_orders(const OrderRequest& request) {
     std::vector<Action>& order = orders.emplace_back();
     for (int32_t i = 0; i < num_ahead && !follows; ++i) order.push_back({kForward, i});
     for (int32_t i = 0; i < count; ++i) {
-      if (follows) late.append(i, order);
+      if (request.has_late_update) late.append(i, order);
       const int32_t forward = num_ahead + i;
       if (forward < count) order.push_back({kForward, forward});
       if (forward >= count && is_followed) order.push_back({kForward, forward - count, 0, 1});
       order.push_back({kBackward, i});
     }
-    if (follows) late.append(count, order);
+    if (request.has_late_update) late.append(count, order);
   }
   return orders;
 }

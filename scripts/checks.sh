@@ -77,7 +77,7 @@ clang_format() {
 }
 
 ruff() {
-  "${TRIREME_VENV:-.venv}/bin/ruff" "$@" python tests examples bench tools/lint scripts/shaped
+  "${TRIREME_VENV:-.venv}/bin/ruff" "$@" python tests examples bench tools/lint scripts/shaped scripts/shaped_hosts.py
 }
 
 # What reads the sources only.

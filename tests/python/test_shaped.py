@@ -47,7 +47,20 @@ elif os.environ["RANK"] == os.environ["SENDER"]:
 """
 
 
+CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 NAME = f"test-{os.getpid()}"  # tests run beside each other
+
+
+SHARE = ("--core-share", 0.5) if CPU_GROUPS.exists() else ()
+# Is busy for a second in two processes, and says how much time of a core they had.
+BUSY = """
+import os, time
+end = time.monotonic() + 1
+os.fork()
+while time.monotonic() < end:
+    pass
+print(time.process_time())
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +71,9 @@ def nothing_is_left():
 
 
 def left():
-    """Namespaces, their files, and processes of `shaped` or of what it runs."""
-    found = {str(p) for folder in ("/run/netns", "/etc/netns") for p in Path(folder).glob(f"trireme-shaped-{NAME}*")}
+    """Namespaces, their files, control groups, and processes of `shaped` or of what it runs."""
+    folders = ("/run/netns", "/etc/netns", CPU_GROUPS)
+    found = {str(p) for folder in folders for p in Path(folder).glob(f"trireme-shaped-{NAME}*")}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if f"SHAPED_TEST={NAME}".encode() in (entry / "environ").read_bytes().split(b"\0"):
@@ -110,7 +124,7 @@ def test_a_signal_at_any_time_leaves_nothing(tmp_path, verb):
     chance: random.Random = seeded_random()
     more = ("--", "sleep", "1000") if verb == "run" else ()
     for _ in range(4):
-        with start(tmp_path, verb, "--hosts", 6, "--rate", "25MB", *more) as run:
+        with start(tmp_path, verb, "--hosts", 6, "--rate", "25MB", *SHARE, *more) as run:
             time.sleep(chance.uniform(0.1, 0.6))
             run.process.terminate()
             status = run.wait()
@@ -122,7 +136,7 @@ def test_a_signal_at_any_time_leaves_nothing(tmp_path, verb):
 
 def test_what_a_killed_run_leaves_is_found_by_its_name(tmp_path):
     script = f"touch {tmp_path}/$RANK; sleep 1000"
-    with start(tmp_path, "run", "--hosts", 2, "--", "sh", "-c", script) as run:
+    with start(tmp_path, "run", "--hosts", 2, *SHARE, "--", "sh", "-c", script) as run:
         wait_until(lambda: (tmp_path / "0").exists() and (tmp_path / "1").exists(), "ranks")
         shaped("down", "--name", NAME, "--dead")
         assert run.process.poll() is None  # one that lives is left alone
@@ -171,6 +185,28 @@ def test_links_of_a_cluster_have_the_rates_of_its_file(tmp_path, sender, stated)
     assert float(done.stdout) == pytest.approx(size / stated, rel=0.05)
 
 
+@pytest.mark.alone
+@pytest.mark.skipif(not SHARE, reason="no control groups of version 1")
+def test_the_processes_of_a_host_share_a_part_of_a_core():
+    busy = ("--", sys.executable, "-c", BUSY)
+    spent = [float(line) for line in run_on("--hosts", 1, "--core-share", 0.4, *busy).stdout.split()]
+    assert len(spent) == 2
+    assert sum(spent) == pytest.approx(0.4, rel=0.1)
+
+
+def test_a_share_needs_control_groups_of_version_1(tmp_path):
+    words = f"shaped_hosts.CPU_GROUPS = pathlib.Path({str(tmp_path)!r}); shaped_hosts.check_share(0.5)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import pathlib, shaped_hosts; {words}"],
+        env=os.environ | {"PYTHONPATH": str(SHAPED.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = f"shaped_hosts.Refused: --core-share needs control groups of version 1, and {tmp_path} has none"
+    assert done.stderr.splitlines()[-1] == said
+
+
 def test_hosts_stay_up_until_they_are_taken_down(tmp_path):
     with hosts_up("--hosts", "a,b") as hosts:
         said = subprocess.run(hosts.inside("b", "hostname"), capture_output=True, text=True, timeout=60, check=True)
@@ -192,6 +228,7 @@ LINK = "{between: [%s], bandwidth: 1e6, latency: 1e-5}"
         (("--hosts", 2, "--rate", "fast"), "--rate fast: not a rate such as 25MB or 200mbit"),
         (("--hosts", 2, "--rate", "1kB"), "--rate 1kB: tbf shapes 10 kB to 10 GB a second"),
         (("--hosts", 0), "0 hosts: 1 to 256 are shaped"),
+        (("--hosts", 2, "--core-share", 1.5), "--core-share 1.5: from 0.1 to 1, a whole core"),
         (("--hosts", "a,a"), "two hosts have one name"),
         (("--hosts", "a,../b"), "host '../b': a name has up to 32 small letters, digits and dashes"),
         (("--hosts", 2, "--ranks-per-host", 0), "--ranks-per-host 0: a host has 1 to 256"),

@@ -1,69 +1,53 @@
-"""One rank of DeepSpeed's PipelineEngine on the model, cut and rows of the pipeline bench; see pipeline.py.
+"""One rank of DeepSpeed's PipelineEngine (peer.py) on a model, cut and rows of shaped_cases.py.
 
-Runs in the environment of peers (`bench/run` makes it); the last rank prints seconds and losses as JSON.
+Runs in the environment of peers, which `bench/run` makes.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
 import os
-import sys
-import time
-from pathlib import Path
 
 import torch
-from models import Gpt, token_loss
-from pipeline import CUTS, Part
+from models import Part, token_loss
+from peer import initial, request, serve
+from shaped_cases import MODELS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--micro-batches", type=int, required=True)
-    options = parser.parse_args()
-    result = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # DeepSpeed's own words
-
     import deepspeed
     from deepspeed.pipe import LayerSpec, PipelineModule
 
+    options = request()
     torch.set_num_threads(1)
     deepspeed.init_distributed(dist_backend="gloo")
-    whole = Gpt()
-    whole.load_state_dict(torch.load(options.folder / "weights.pt"))
-    places = [0, *CUTS[1], len(whole.blocks) + 1]
-    model = PipelineModule(
-        layers=[LayerSpec(Part, whole, first, end) for first, end in itertools.pairwise(places)],
-        num_stages=2,
+    model = MODELS[options.model]
+    whole = initial(model.build, options.folder)
+    module = PipelineModule(
+        layers=[LayerSpec(Part, whole, first, end) for first, end in model.places(options.stages)],
+        num_stages=options.stages,
         loss_fn=token_loss,
         partition_method="uniform",
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, fused=True)
     config = {
         "train_micro_batch_size_per_gpu": options.rows,
         "gradient_accumulation_steps": options.micro_batches,
         "steps_per_print": 1_000_000,
     }
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config)
     inputs, targets = torch.load(options.folder / "rows.pt")
-    # The rows of a step are those that the other contestants read.
-    batch = options.rows * options.micro_batches
-    starts = (step * batch % len(inputs) + k for step in itertools.count() for k in range(0, batch, options.rows))
-    data = ((inputs[at : at + options.rows], targets[at : at + options.rows]) for at in starts)
-    seconds, losses = [], []
-    for _ in range(options.steps):
-        begin = time.perf_counter()
-        loss = engine.train_batch(data_iter=data)
-        seconds.append(time.perf_counter() - begin)
-        losses.append(loss.item())
-    if os.environ["RANK"] == "1":
-        print(json.dumps({"seconds": seconds, "losses": losses}), file=result, flush=True)
-    # Its threads are still there at the end of main, and abort the process now and then.
-    os._exit(0)
+    rows = options.rows * options.micro_batches
+    replicas = int(os.environ["WORLD_SIZE"]) // options.stages
+    replica = engine.grid.get_data_parallel_rank()
+
+    def train_step(step: int) -> float:
+        # The rows of a step are those that the other contestants read.
+        first = (step * replicas + replica) * rows % len(inputs)
+        starts = range(first, first + rows, options.rows)
+        data = ((inputs[at : at + options.rows], targets[at : at + options.rows]) for at in starts)
+        return engine.train_batch(data_iter=data).item()
+
+    serve(train_step)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,21 +30,52 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """The toy GPT of the pipeline comparisons: width 128, 6 blocks, untied head."""
+    """The toy GPT of the pipeline comparisons: width 128, 6 blocks, untied head, which may tell fewer words apart."""
 
     def __init__(
-        self, width: int = 128, blocks: int = 6, heads: int = 4, length: int = 64, vocabulary: int = 4096
+        self,
+        width: int = 128,
+        blocks: int = 6,
+        heads: int = 4,
+        length: int = 64,
+        vocabulary: int = 4096,
+        outputs: int | None = None,
     ) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
-        self.ln_f, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        self.ln_f, self.head = nn.LayerNorm(width), nn.Linear(width, outputs or vocabulary, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.ln_f(x))
+
+
+class Part(nn.Module):
+    """Blocks `first` to `end` of the model, with what comes before the first of all and after the last."""
+
+    def __init__(self, model: Gpt, first: int, end: int) -> None:
+        super().__init__()
+        if first == 0:
+            self.wte, self.wpe = model.wte, model.wpe
+        self.blocks = model.blocks[first : min(end, len(model.blocks))]
+        if end > len(model.blocks):
+            self.ln_f, self.head = model.ln_f, model.head
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if hasattr(self, "wte"):
+            x = self.wte(x) + self.wpe(torch.arange(x.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.ln_f(x)) if hasattr(self, "head") else x
+
+
+def parts_of(model: Gpt, cuts: list[int]) -> list[Part]:
+    """Cut before these blocks; the head counts as one."""
+    places = [0, *cuts, len(model.blocks) + 1]
+    return [Part(model, first, end) for first, end in itertools.pairwise(places)]
 
 
 class BasicBlock(nn.Module):

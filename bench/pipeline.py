@@ -13,7 +13,6 @@ DeepSpeed's schedule is 1F1B. `bound` is what two even stages could reach of one
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import socket
@@ -27,7 +26,7 @@ from pathlib import Path
 import ours
 import torch
 from contest import Contestant, check_losses, compete, print_result, print_table
-from models import CASES, Gpt, token_loss
+from models import CASES, Gpt, parts_of, token_loss
 
 HERE = Path(__file__).resolve().parent
 WARM_UP_STEPS = 5
@@ -55,30 +54,6 @@ ROWS = {
 }
 
 
-class Part(torch.nn.Module):
-    """Blocks `first` to `end` of the model, with what comes before the first of all and after the last."""
-
-    def __init__(self, model: Gpt, first: int, end: int) -> None:
-        super().__init__()
-        if first == 0:
-            self.wte, self.wpe = model.wte, model.wpe
-        self.blocks = model.blocks[first : min(end, len(model.blocks))]
-        if end > len(model.blocks):
-            self.ln_f, self.head = model.ln_f, model.head
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if hasattr(self, "wte"):
-            x = self.wte(x) + self.wpe(torch.arange(x.shape[1]))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.ln_f(x)) if hasattr(self, "head") else x
-
-
-def parts(model: Gpt, chunks: int) -> list[Part]:
-    places = [0, *CUTS[chunks], len(model.blocks) + 1]
-    return [Part(model, first, end) for first, end in itertools.pairwise(places)]
-
-
 def torch_rank(rank: int, schedule_name: str, folder: Path, options: argparse.Namespace) -> None:
     """One rank of torch.distributed.pipelining; the last prints seconds and losses as JSON."""
     import torch.distributed as dist
@@ -92,7 +67,7 @@ def torch_rank(rank: int, schedule_name: str, folder: Path, options: argparse.Na
     model = Gpt()
     model.load_state_dict(torch.load(folder / "weights.pt"))
     row = ROWS[schedule_name]
-    modules = parts(model, row.chunks)
+    modules = parts_of(model, CUTS[row.chunks])
     own = [rank] if row.chunks == 1 else [rank, 3 - rank if row.is_v else 2 + rank]
     stages = [PipelineStage(modules[part], part, len(modules), torch.device("cpu")) for part in own]
     schedule = get_schedule_class(row.theirs)(
@@ -151,7 +126,7 @@ def run_deepspeed(folder: Path, options: argparse.Namespace) -> dict[str, list[f
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = ["--folder", folder, "--steps", options.steps]
+    words = ["--folder", folder, "--model", "toy", "--stages", 2]
     words += ["--rows", options.rows, "--micro-batches", options.micro_batches]
     command = [os.environ["TRIREME_PEERS_PYTHON"], str(HERE / "deepspeed_rank.py"), *map(str, words)]
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DS_ACCELERATOR": "cpu"}
@@ -160,12 +135,18 @@ def run_deepspeed(folder: Path, options: argparse.Namespace) -> dict[str, list[f
         subprocess.Popen(
             command,
             env=os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for rank in ("0", "1")
     ]
+    # Each waits for the other, so both must have been told before one is heard.
+    for rank in ranks:
+        rank.stdin.write(f"{options.steps}\n")
+        rank.stdin.close()
+        rank.stdin = None
     outputs = [rank.communicate(timeout=600) for rank in ranks]
     for rank, (_, said) in zip(ranks, outputs, strict=True):
         if rank.returncode != 0:

@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contest import print_result
+from shaped_links import link_of, message_command
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPED = [sys.executable, str(ROOT / "scripts" / "shaped"), "run", "--name", "bench"]
 WORKER = str(ROOT / "build" / "bin" / "trireme-worker")
 FORWARD_S, INPUT_GRADIENT_S, WEIGHT_GRADIENT_S, UPDATE_S = 0.04, 0.04, 0.04, 0.002  # of a stage
-SMALL_BYTES, LARGE_BYTES = 64, (500_000, 3_000_000)
+STREAMS_BYTES = (500_000, 3_000_000)
 
 
 @dataclass(frozen=True)
@@ -56,37 +57,6 @@ CASES = {
     "interleaved-4x3": Case("interleaved", 4, 3, 8, 5e6, 0.2, chunks=2, bucket=4),
 }
 
-# Rank 1 sends to rank 0, which answers a byte; prints the median seconds by size.
-MESSAGES = """
-import json, os, socket, statistics, sys, time
-sizes = [int(size) for size in sys.argv[1:]]
-ROUNDS = 9
-def receive(peer, left):
-    while left > 0:
-        left -= len(peer.recv(min(left, 1 << 20)))
-if os.environ["RANK"] == "0":
-    peer, _ = socket.create_server(("0.0.0.0", 5000)).accept()
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for size in sizes * ROUNDS:
-        receive(peer, size)
-        peer.sendall(b"x")
-else:
-    for _ in range(1000):
-        try:
-            peer = socket.create_connection((os.environ["MASTER_ADDR"], 5000))
-            break
-        except ConnectionRefusedError:
-            time.sleep(0.01)
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    times = {size: [] for size in sizes}
-    for size in sizes * ROUNDS:
-        begin = time.monotonic()
-        peer.sendall(bytes(size))
-        receive(peer, 1)
-        times[size].append(time.monotonic() - begin)
-    print(json.dumps([statistics.median(times[size]) for size in sizes]))
-"""
-
 
 @dataclass
 class Measured:
@@ -110,9 +80,7 @@ def shaped(hosts: int, rate: float, command: list[object]) -> str:
 
 def measure_link(rate: float) -> tuple[float, float]:
     """Seconds of latency and bytes a second between two hosts."""
-    command = [sys.executable, "-c", MESSAGES, SMALL_BYTES, *LARGE_BYTES]
-    small, less, more = json.loads(shaped(2, rate, command))
-    return small / 2, (LARGE_BYTES[1] - LARGE_BYTES[0]) / (more - less)
+    return link_of(shaped(2, rate, message_command(9, STREAMS_BYTES)), STREAMS_BYTES)
 
 
 def cluster_text(hosts: int, latency: float, bandwidth: float) -> str:

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 PREFIX = "trireme-shaped-"
 FRAME_BYTES, PAYLOAD_BYTES, MTU = 9014, 8948, 9000
@@ -318,10 +319,14 @@ def take_down(name: str) -> None:
         raise Refused(f"{', '.join(left) or f'what {name} has in {HOST_FILES} or {CPU_GROUPS}'}: cannot be removed")
 
 
-def on_host(name: str, host: str, command: list[str]) -> list[str]:
+def join_share(name: str, host: str, pid: int) -> None:
+    (CPU_GROUPS / namespace(name, host) / "cgroup.procs").write_text(str(pid))
+
+
+def on_host(name: str, host: str, command: list[str], has_share: bool = True) -> list[str]:
     group = CPU_GROUPS / namespace(name, host)
     # Before the host is entered, which has a /sys of its own.
-    join = ["sh", "-c", JOIN_GROUP, str(group / "cgroup.procs")] if group.exists() else []
+    join = ["sh", "-c", JOIN_GROUP, str(group / "cgroup.procs")] if has_share and group.exists() else []
     return [
         *join,
         *("ip", "netns", "exec", namespace(name, host)),
@@ -330,7 +335,13 @@ def on_host(name: str, host: str, command: list[str]) -> list[str]:
 
 
 def start_ranks(
-    ranks: list[subprocess.Popen], name: str, hosts: list[str], ranks_per_host: int, command: list[str]
+    ranks: list[subprocess.Popen],
+    name: str,
+    hosts: list[str],
+    ranks_per_host: int,
+    command: list[str],
+    has_share: bool = True,
+    **popen: Any,
 ) -> None:
     """Adds them one by one, so that those that were started before one could not be are known."""
     for rank in range(len(hosts) * ranks_per_host):
@@ -345,10 +356,10 @@ def start_ranks(
         ranks.append(
             subprocess.Popen(
                 # Also where this process is ended by SIGKILL.
-                ["setpriv", "--pdeathsig", "KILL", *on_host(name, hosts[rank // ranks_per_host], command)],
+                ["setpriv", "--pdeathsig", "KILL", *on_host(name, hosts[rank // ranks_per_host], command, has_share)],
                 env=os.environ | {variable: str(value) for variable, value in place.items()},
-                stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for this process, which ends them
+                **({"stdin": subprocess.DEVNULL} | popen),
             )
         )
 

@@ -1,0 +1,131 @@
+"""Who takes part in `bench/run shaped`, and how long a step of each takes on the hosts.
+
+Ours are runs of `trireme-worker train`, a process a rank, which begin anew each time. Peers stay (peer.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import ours
+from bound import Load, load_of
+from contest import check_losses
+from shaped_cases import MODELS, Case
+from shaped_links import Hosts, Peer
+from shaped_record import AGAIN, OURS
+
+HERE = Path(__file__).resolve().parent
+WORKER = ours.BINARY.with_name("trireme-worker")
+WARM_UP_STEPS, LAST_STEPS = 2, 2  # not timed; the last of a run have no next step to overlap with
+FIRST_PORT = 29600
+START_S = 20  # at most, of a run of ours
+
+
+@dataclass(frozen=True)
+class Row:
+    """Ours, by its options; or a peer, by its program."""
+
+    options: tuple[str, ...] = ()
+    program: str = ""
+    is_late: bool = False  # trains by the rule of 2BW
+    is_again: bool = False  # is not checked once more
+
+
+ROWS = {
+    OURS: Row(("--schedule", "2bw"), is_late=True),
+    "1f1b": Row(("--schedule", "1f1b")),
+    "torch": Row(program="torch_rank.py"),
+    AGAIN: Row(("--schedule", "2bw"), is_late=True, is_again=True),
+    "deepspeed": Row(program="deepspeed_rank.py"),
+}
+
+
+def python_of(program: str) -> str:
+    return os.environ["TRIREME_PEERS_PYTHON"] if program == "deepspeed_rank.py" else sys.executable
+
+
+class Field:
+    """The contestants of a case on the hosts. In a `with` block, since peers stay."""
+
+    def __init__(self, hosts: Hosts, folder: Path, case: Case, names: list[str]) -> None:
+        self.hosts, self.folder, self.case, self.names = hosts, folder, case, names
+        self.peers: dict[str, Peer] = {}
+
+    def __enter__(self) -> Field:
+        environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", "USE_LIBUV": "0", "DS_ACCELERATOR": "cpu"}
+        for name in self.names:
+            if program := ROWS[name].program:
+                command = [python_of(program), HERE / program, "--folder", self.folder, *self.layout()]
+                # Peers stay, so each has a port of its own, which ours does not need.
+                port = {"MASTER_PORT": str(FIRST_PORT + len(self.peers))}
+                self.peers[name] = Peer(self.hosts, f"{name} in {self.case.name}", command, environment | port)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for peer in self.peers.values():
+            peer.close()
+
+    def layout(self) -> list[Any]:
+        case = self.case
+        sizes = ["--micro-batches", case.micro_batches, "--rows", case.rows]
+        return ["--model", case.model, "--stages", case.stages, *sizes]
+
+    def run_ours(self, name: str, steps: int, limit_s: float, *more: Any) -> list[dict[str, Any]]:
+        """The lines of its metrics."""
+        case, model = self.case, MODELS[self.case.model]
+        cut = ",".join(f"blocks.{block}" for block in model.cuts[case.stages])
+        metrics = self.folder / "metrics.jsonl"
+        command = [
+            *(WORKER, "train", self.folder / "model.pt2", "--data", f"safetensors:{self.folder}/rows.safetensors"),
+            *("--batch", case.rows * case.micro_batches * case.replicas, "--steps", steps, "--no-shuffle", "--quiet"),
+            *("--pp", case.stages, "--dp", case.replicas, "--micro-batches", case.micro_batches, "--cut", cut),
+            *("--transport", "direct", "--threads", 1, "--metrics", metrics, *ROWS[name].options, *more),
+        ]
+        self.hosts.run(command, f"{name} in {case.name}", limit_s, count=case.ranks)
+        return [json.loads(line) for line in metrics.read_text().splitlines()]
+
+    def load(self, steps: int) -> Load:
+        """What a step computes and sends, over links without a limit."""
+        timeline = self.folder / "run.timeline"
+        more = ("--timeline", timeline, "--timeline-steps", steps)
+        self.run_ours("1f1b", steps + WARM_UP_STEPS, 60 + 3 * steps, *more)
+        return load_of(self.report(timeline))
+
+    def report(self, timeline: Path) -> dict[str, Any]:
+        done = subprocess.run([ours.BINARY, "report", timeline, "--json"], capture_output=True, check=True)
+        return json.loads(done.stdout)
+
+    def step_seconds(self, name: str, steps: int, expected_s: float) -> float:
+        """The mean step of a run of this many. `expected_s`: about how long a step takes."""
+        limit_s = START_S + 3 * steps * expected_s
+        if name in self.peers:
+            seconds = self.peers[name].train(steps, limit_s)[-1]["seconds"][1:]  # the first meets a new rate
+        else:
+            seconds = [line["seconds"] for line in self.run_ours(name, steps, limit_s)][WARM_UP_STEPS:-LAST_STEPS]
+        return sum(seconds) / len(seconds)
+
+    def losses(self, name: str, steps: int) -> list[float]:
+        limit_s = START_S + 10 * steps
+        if name not in self.peers:
+            return [line["loss"] for line in self.run_ours(name, steps, limit_s)]
+        answers = self.peers[name].train(steps, limit_s)
+        known = [answer["losses"] for answer in answers if answer["losses"][0] is not None]
+        return [sum(step) / len(step) for step in zip(*known, strict=True)]
+
+    def check_losses(self, steps: int) -> None:
+        """All train the same: those that flush, and those that follow the rule of 2BW."""
+        first: dict[bool, tuple[str, list[float]]] = {}
+        for name in self.names:
+            row = ROWS[name]
+            if row.is_again:
+                continue
+            losses = self.losses(name, steps)
+            other, expected = first.setdefault(row.is_late, (name, losses))
+            check_losses(f"{self.case.name}, {name} and {other}", expected, losses)

@@ -1,0 +1,114 @@
+"""What `bench/run shaped` has measured: kept as JSON, and said as tables and figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from bound import Load
+from contest import print_result
+
+OURS = "2bw"
+AGAIN = f"{OURS} again"
+
+
+@dataclass
+class Point:
+    ratio: float  # of link to compute, as asked for
+    rate: float  # bytes a second, as a plain stream has it
+    latency_s: float
+    rounds: dict[str, list[float]]  # by contestant, seconds of the mean step
+
+    def step_s(self, name: str) -> float:
+        return statistics.median(self.rounds[name])
+
+    def against_ours(self, name: str) -> float:
+        return statistics.median(t / o for t, o in zip(self.rounds[name], self.rounds[OURS], strict=True))
+
+    def spread(self) -> float:
+        """Of ours against itself."""
+        return max(abs(a / o - 1) for a, o in zip(self.rounds[AGAIN], self.rounds[OURS], strict=True))
+
+    def others(self) -> list[str]:
+        return [name for name in self.rounds if name not in (OURS, AGAIN)]
+
+
+@dataclass
+class Contest:
+    case: str
+    title: str
+    load: Load
+    points: list[Point]
+
+
+@dataclass
+class Record:
+    core_share: float
+    contests: list[Contest]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> Record:
+        read = json.loads(text)
+        contests = [
+            Contest(entry["case"], entry["title"], Load(**entry["load"]), [Point(**point) for point in entry["points"]])
+            for entry in read["contests"]
+        ]
+        return Record(read["core_share"], contests)
+
+    def points(self) -> Iterator[tuple[Contest, Point]]:
+        for contest in self.contests:
+            for point in contest.points:
+                yield contest, point
+
+
+def figures_of(record: Record) -> dict[str, float | str]:
+    by_name: dict[str, list[float]] = {}
+    factors: dict[str, list[float]] = {"compute": [], "link": []}
+    for contest, point in record.points():
+        for name in point.others():
+            by_name.setdefault(name, []).append(point.against_ours(name))
+        if contest.load.is_steep(point.rate):
+            is_link = contest.load.link_s(point.rate) > max(contest.load.compute_s)
+            factor = point.step_s(OURS) / contest.load.bound_s(point.rate)
+            factors["link" if is_link else "compute"].append(factor)
+    figures: dict[str, float | str] = {"bench": "shaped", "core_share": record.core_share}
+    for name, ratios in by_name.items():
+        key = {"1f1b": "flush"}.get(name, name)
+        figures[f"best_ratio_{key}"] = max(ratios)
+        figures[f"geomean_{key}"] = math.exp(statistics.mean(map(math.log, ratios)))
+    figures["worst_ratio"] = min(ratio for ratios in by_name.values() for ratio in ratios)
+    figures["aa_spread"] = statistics.median(point.spread() for _, point in record.points())
+    figures["aa_spread_worst"] = max(point.spread() for _, point in record.points())
+    figures |= {f"bound_factor_{kind}": max(values) for kind, values in factors.items() if values}
+    return figures
+
+
+def print_record(record: Record) -> None:
+    print(f"Each host has {record.core_share:g} of a core.")
+    for contest in record.contests:
+        print_contest(contest)
+    print_result(figures_of(record))
+
+
+def print_contest(contest: Contest) -> None:
+    load = contest.load
+    print(
+        f"\n{contest.title}\n  a step computes {max(load.compute_s) * 1e3:.0f} ms on the busiest rank, and the busiest "
+        f"link carries {load.link_bytes / 1e6:.2f} MB"
+    )
+    others = contest.points[0].others()
+    heads = "".join(f"{name:>11}" for name in others)
+    print(f"{'link / compute':>16}{'rate':>13}{'bound':>11}{OURS:>11}{'x bound':>9}{'A/A':>8}{heads}")
+    for point in contest.points:
+        bound = load.bound_s(point.rate)
+        ratios = "".join(f"{point.against_ours(name):>10.3f}x" for name in others)
+        print(
+            f"{load.link_s(point.rate) / max(load.compute_s):>16.2f}{point.rate / 1e6:>8.2f} MB/s{bound * 1e3:>8.0f} ms"
+            f"{point.step_s(OURS) * 1e3:>8.0f} ms{point.step_s(OURS) / bound:>9.3f}{point.spread():>8.1%}{ratios}"
+        )

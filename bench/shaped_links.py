@@ -6,6 +6,7 @@ started outside the hosts' shares of a core, and join them when they are ready.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -163,8 +164,9 @@ class Peer:
     def train(self, steps: int, limit_s: float) -> list[dict[str, list[Any]]]:
         """Of each rank the seconds and losses of the next steps."""
         for rank in self.ranks:
-            rank.stdin.write(f"{steps}\n")
-            rank.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # one that has ended does not answer
+                rank.stdin.write(f"{steps}\n")
+                rank.stdin.flush()
         return [json.loads(answer) for answer in self.answers(limit_s)]
 
     def answers(self, limit_s: float) -> list[str]:
@@ -185,7 +187,8 @@ class Peer:
     def close(self) -> None:
         self.hosts.peers.remove(self)
         for rank in self.ranks:
-            rank.stdin.close()  # it ends by itself
+            with contextlib.suppress(BrokenPipeError):
+                rank.stdin.close()  # it ends by itself
         shaped_hosts.end_ranks(self.ranks)
         for rank in self.ranks:
             rank.stdout.close()

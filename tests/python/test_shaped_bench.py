@@ -182,7 +182,7 @@ def test_a_rank_that_ends_ends_the_bench_with_a_sentence(nothing_is_left):
         hosts.run(["sleep", "1000"], "a run", 0.2)
     assert end.value.code == "bench: a run has not ended within 0.2 s"
     with pytest.raises(SystemExit) as end, Hosts(NAME, 2, 0.5) as hosts:
-        Peer(hosts, "a peer", ["sh", "-c", "echo ready; read line"], {}).train(1, 60)
+        Peer(hosts, "a peer", ["sh", "-c", "echo ready; read line; test $RANK = 0 || sleep 1000"], {}).train(1, 60)
     assert end.value.code == "bench: rank 0 of a peer has ended"
     with pytest.raises(SystemExit) as end, Hosts(NAME, 2, 0.5) as hosts:
         Peer(hosts, "a peer", ["sh", "-c", "echo ready; sleep 1000"], {}).train(1, 0.2)

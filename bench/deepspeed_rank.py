@@ -14,10 +14,10 @@ from shaped_cases import MODELS
 
 
 def main() -> None:
+    options = request()
     import deepspeed
     from deepspeed.pipe import LayerSpec, PipelineModule
 
-    options = request()
     torch.set_num_threads(1)
     deepspeed.init_distributed(dist_backend="gloo")
     model = MODELS[options.model]
@@ -47,7 +47,7 @@ def main() -> None:
         data = ((inputs[at : at + options.rows], targets[at : at + options.rows]) for at in starts)
         return engine.train_batch(data_iter=data).item()
 
-    serve(train_step)
+    serve(train_step, options.answers)
 
 
 if __name__ == "__main__":

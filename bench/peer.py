@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import torch
 from torch import nn
@@ -28,7 +29,11 @@ def request() -> argparse.Namespace:
     parser.add_argument("--stages", type=int, required=True)
     parser.add_argument("--micro-batches", type=int, required=True)
     parser.add_argument("--rows", type=int, required=True, help="of a micro-batch")
-    return parser.parse_args()
+    options = parser.parse_args()
+    # What libraries print is not an answer.
+    options.answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return options
 
 
 def initial(build: Callable[[], nn.Module], folder: Path) -> nn.Module:
@@ -37,10 +42,7 @@ def initial(build: Callable[[], nn.Module], folder: Path) -> nn.Module:
     return model
 
 
-def serve(train_step: TrainStep) -> None:
-    # What libraries print is not an answer.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+def serve(train_step: TrainStep, answers: TextIO) -> None:
     print("ready", file=answers, flush=True)
     step = 0
     for line in sys.stdin:

@@ -74,7 +74,7 @@ def main() -> None:
         optimizer.step()
         return torch.stack(losses).mean().item() if is_last else None
 
-    serve(train_step)
+    serve(train_step, options.answers)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contest import print_result
-from shaped_links import link_of, message_command
+from shaped_links import cluster_text, link_of, message_command
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPED = [sys.executable, str(ROOT / "scripts" / "shaped"), "run", "--name", "bench"]
@@ -81,18 +81,6 @@ def shaped(hosts: int, rate: float, command: list[object]) -> str:
 def measure_link(rate: float) -> tuple[float, float]:
     """Seconds of latency and bytes a second between two hosts."""
     return link_of(shaped(2, rate, message_command(9, STREAMS_BYTES)), STREAMS_BYTES)
-
-
-def cluster_text(hosts: int, latency: float, bandwidth: float) -> str:
-    """Half of the latency at each end; a rank reaches its host at once."""
-    return f"""\
-format: trireme-cluster-1
-name: shaped hosts
-device_kinds: {{core: {{flops: {{float32: 1e9}}, memory: 1e12, bandwidth: 1e9}}}}
-host_kinds: {{host: {{device: core, link: {{bandwidth: 1e13}}}}}}
-hosts: [{{name: h, kind: host, count: {hosts}}}]
-network: {{topology: fat-tree, bandwidth: {bandwidth}, latency: {latency / 2}, hosts_per_switch: {hosts}}}
-"""
 
 
 def costs_text(case: Case) -> str:

@@ -1,7 +1,7 @@
 """Training over links of stated rates: Trireme against others, each rank on a host with a part of a core (needs root).
 
     bench/run shaped [--quick] [--cases gpt-2x2-m4,...] [--ratios 0.1,0.3,1,2,4] [--contestants torch,...] [--rounds 2]
-                     [--steps 8] [--core-share 0.38] [--no-deepspeed] [--record FILE] [--from FILE]
+                     [--steps 8] [--core-share 0.38] [--budget 10] [--no-deepspeed] [--record FILE] [--from FILE]
 
     --quick       fewer cases, ratios and rounds: shape, not proof
     --record      keep all that was measured in this file
@@ -10,8 +10,10 @@
 A host is a network namespace (scripts/shaped) whose processes together have a share of a core in periods of 10 ms, the
 threads that send included, for all contestants alike. A case is a model, stages x replicas, and micro-batches a step.
 Its ratios are those of link to compute: the links of a point have the rate at which the bytes of a step take that many
-times as long as its computing. What a step computes and sends is that of a run over links without a limit; the rate is
-measured by a plain stream at each point. The bound of a step is the larger of both; no schedule can beat it.
+times as long as its computing. What a step sends is counted in a run over links without a limit; what it computes is
+what `trireme profile` measures on the hosts, for --budget seconds a model; the rate is measured by a plain stream at
+each point. The bound of a step is the larger of computing and sending, on the busiest rank and link: no schedule can
+beat it. From the same figures `trireme simulate` says how long a step of each of ours takes.
 
 Contestants take turns. A figure is the median over rounds of the mean step without the first and the last ones; a
 ratio is the median over rounds of theirs / ours.
@@ -34,11 +36,12 @@ from shaped_cases import CASES, LENGTH, MODELS, Case
 from shaped_contestants import ROWS, Field
 from shaped_links import UNSHAPED, Hosts
 from shaped_record import AGAIN, OURS, Contest, Point, Record, print_record
+from shaped_simulation import profile
 
 CORE_SHARE = 0.38
 CHECKED_STEPS = 10
 RATIOS = (0.1, 0.3, 1.0, 2.0, 4.0)
-QUICK = {"cases": "gpt-2x2-m4,gpt-4x1-m8", "ratios": "0.3,1,2", "rounds": 1, "steps": 5}
+QUICK = {"cases": "gpt-2x2-m4,gpt-4x1-m8", "ratios": "0.3,1,2", "rounds": 1, "steps": 6, "budget": 5}
 
 
 def prepare(root: Path, names: list[str]) -> None:
@@ -86,7 +89,8 @@ def measure_case(
             rate = load.link_bytes / (ratio * max(load.compute_s))
             hosts.set_rate(rate)
             latency, measured = hosts.measure_link(rate)
-            point = Point(ratio, measured, latency, {name: [] for name in names})
+            simulated = field.simulated_s(latency, measured)
+            point = Point(ratio, measured, latency, {name: [] for name in names}, simulated)
             expected = max(load.compute_s) * (2 + ratio)
             for _ in range(options.rounds):
                 for name in names:
@@ -106,6 +110,10 @@ def measure(options: argparse.Namespace) -> Record:
         say("exporting the models")
         prepare(Path(folder), list(dict.fromkeys(case.model for case in cases)))
         with Hosts("bench-shaped", max(case.ranks for case in cases), options.core_share) as hosts:
+            for name in dict.fromkeys(case.model for case in cases):
+                say(f"measuring {name} for the simulator")
+                rows = sorted({case.rows for case in cases if case.model == name})
+                profile(hosts, Path(folder) / name, rows, options.budget)
             for case in cases:
                 record.contests.append(measure_case(hosts, Path(folder), case, names, options, progress))
                 if options.record:
@@ -121,6 +129,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--contestants", default=",".join(ROWS))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--budget", type=float, default=10)
     parser.add_argument("--core-share", type=float, default=CORE_SHARE)
     parser.add_argument("--no-deepspeed", action="store_true")
     parser.add_argument("--record", type=Path)

@@ -22,6 +22,10 @@ class Model:
         """First and last + 1 of each stage; the head counts as a block."""
         return list(itertools.pairwise([0, *self.cuts[stages], self.blocks + 1]))
 
+    def cut_text(self, stages: int) -> str:
+        """As --cut has it."""
+        return ",".join(f"blocks.{block}" for block in self.cuts[stages])
+
 
 def even(vocabulary: int) -> Model:
     """Stages take about the same time: the head and the loss weigh as much as a block."""

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,11 +18,11 @@ import ours
 from bound import Load, load_of
 from contest import check_losses
 from shaped_cases import MODELS, Case
-from shaped_links import Hosts, Peer
+from shaped_links import UNSHAPED, Hosts, Peer
 from shaped_record import AGAIN, OURS
+from shaped_simulation import WORKER, simulate
 
 HERE = Path(__file__).resolve().parent
-WORKER = ours.BINARY.with_name("trireme-worker")
 WARM_UP_STEPS, LAST_STEPS = 2, 2  # not timed; the last of a run have no next step to overlap with
 FIRST_PORT = 29600
 START_S = 20  # at most, of a run of ours
@@ -39,10 +39,12 @@ class Row:
 
 
 ROWS = {
-    OURS: Row(("--schedule", "2bw"), is_late=True),
-    "1f1b": Row(("--schedule", "1f1b")),
+    OURS: Row(("--schedule", "2bw", "--comm", "trirace"), is_late=True),
+    "2bw": Row(("--schedule", "2bw", "--comm", "end"), is_late=True),  # PipeDream-2BW as published
+    "1f1b": Row(("--schedule", "1f1b", "--comm", "end")),  # as Megatron has it
     "torch": Row(program="torch_rank.py"),
-    AGAIN: Row(("--schedule", "2bw"), is_late=True, is_again=True),
+    AGAIN: Row(("--schedule", "2bw", "--comm", "trirace"), is_late=True, is_again=True),
+    "fifo": Row(("--schedule", "2bw", "--comm", "fifo"), is_late=True),
     "deepspeed": Row(program="deepspeed_rank.py"),
 }
 
@@ -79,8 +81,7 @@ class Field:
 
     def run_ours(self, name: str, steps: int, limit_s: float, *more: Any) -> list[dict[str, Any]]:
         """The lines of its metrics."""
-        case, model = self.case, MODELS[self.case.model]
-        cut = ",".join(f"blocks.{block}" for block in model.cuts[case.stages])
+        case, cut = self.case, MODELS[self.case.model].cut_text(self.case.stages)
         metrics = self.folder / "metrics.jsonl"
         command = [
             *(WORKER, "train", self.folder / "model.pt2", "--data", f"safetensors:{self.folder}/rows.safetensors"),
@@ -92,11 +93,21 @@ class Field:
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
     def load(self, steps: int) -> Load:
-        """What a step computes and sends, over links without a limit."""
+        """What a step sends, and what it computes by the profile of the model: alone, at the hosts' share of a core."""
         timeline = self.folder / "run.timeline"
         more = ("--timeline", timeline, "--timeline-steps", steps)
         self.run_ours("1f1b", steps + WARM_UP_STEPS, 60 + 3 * steps, *more)
-        return load_of(self.report(timeline))
+        alone = simulate(self.folder, self.case, ROWS["1f1b"].options, 0, UNSHAPED)
+        compute = [rank["compute_ns"] / 1e9 for rank in alone["ranks"]]
+        return replace(load_of(self.report(timeline)), compute_s=compute)
+
+    def simulated_s(self, latency_s: float, rate: float) -> dict[str, float]:
+        """The steps of all that are ours."""
+        rows = {name: ROWS[name] for name in self.names if not ROWS[name].program and not ROWS[name].is_again}
+        return {
+            name: simulate(self.folder, self.case, row.options, latency_s, rate)["step_ns"] / 1e9
+            for name, row in rows.items()
+        }
 
     def report(self, timeline: Path) -> dict[str, Any]:
         done = subprocess.run([ours.BINARY, "report", timeline, "--json"], capture_output=True, check=True)

@@ -65,6 +65,18 @@ def link_of(answer: str, sizes: tuple[int, int]) -> tuple[float, float]:
     return small / 2, (sizes[1] - sizes[0]) / (more - less)
 
 
+def cluster_text(hosts: int, latency: float, bandwidth: float) -> str:
+    """Half of the latency at each end; a rank reaches its host at once."""
+    return f"""\
+format: trireme-cluster-1
+name: shaped hosts
+device_kinds: {{core: {{flops: {{float32: 1e9}}, memory: 1e12, bandwidth: 1e9}}}}
+host_kinds: {{host: {{device: core, link: {{bandwidth: 1e13}}}}}}
+hosts: [{{name: h, kind: host, count: {hosts}}}]
+network: {{topology: fat-tree, bandwidth: {bandwidth}, latency: {latency / 2}, hosts_per_switch: {hosts}}}
+"""
+
+
 class Hosts:
     """Hosts h0, h1, ... with a rank each. In a `with` block; whatever ends it, they are gone."""
 

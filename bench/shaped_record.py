@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -11,8 +12,9 @@ from dataclasses import asdict, dataclass
 from bound import Load
 from contest import print_result
 
-OURS = "2bw"
+OURS = "trirace"
 AGAIN = f"{OURS} again"
+LEAST_SPREAD = 0.02  # few rounds may agree by chance
 
 
 @dataclass
@@ -21,6 +23,7 @@ class Point:
     rate: float  # bytes a second, as a plain stream has it
     latency_s: float
     rounds: dict[str, list[float]]  # by contestant, seconds of the mean step
+    simulated: dict[str, float]  # by contestant that is ours, seconds of a step
 
     def step_s(self, name: str) -> float:
         return statistics.median(self.rounds[name])
@@ -31,6 +34,21 @@ class Point:
     def spread(self) -> float:
         """Of ours against itself."""
         return max(abs(a / o - 1) for a, o in zip(self.rounds[AGAIN], self.rounds[OURS], strict=True))
+
+    def simulation_error(self, name: str) -> float:
+        """Of the ratio to ours."""
+        return self.simulated[name] / self.simulated[OURS] / self.against_ours(name) - 1
+
+    def pairs_in_order(self) -> tuple[int, int]:
+        """Of the pairs of simulated contestants that differ by more than the spread, how many differ alike; and all."""
+        spread = max(self.spread(), LEAST_SPREAD)
+        alike = count = 0
+        for one, other in itertools.combinations(self.simulated, 2):
+            measured = self.step_s(one) / self.step_s(other)
+            if abs(measured - 1) > spread:
+                count += 1
+                alike += (measured > 1) == (self.simulated[one] > self.simulated[other])
+        return alike, count
 
     def others(self) -> list[str]:
         return [name for name in self.rounds if name not in (OURS, AGAIN)]
@@ -69,10 +87,16 @@ class Record:
 
 def figures_of(record: Record) -> dict[str, float | str]:
     by_name: dict[str, list[float]] = {}
+    errors: list[float] = []
+    step_errors: list[float] = []
+    pairs: list[tuple[int, int]] = []
     factors: dict[str, list[float]] = {"compute": [], "link": []}
     for contest, point in record.points():
         for name in point.others():
             by_name.setdefault(name, []).append(point.against_ours(name))
+        errors += [point.simulation_error(name) for name in point.simulated if name != OURS]
+        step_errors += [point.simulated[name] / point.step_s(name) - 1 for name in point.simulated]
+        pairs.append(point.pairs_in_order())
         if contest.load.is_steep(point.rate):
             is_link = contest.load.link_s(point.rate) > max(contest.load.compute_s)
             factor = point.step_s(OURS) / contest.load.bound_s(point.rate)
@@ -85,6 +109,12 @@ def figures_of(record: Record) -> dict[str, float | str]:
     figures["worst_ratio"] = min(ratio for ratios in by_name.values() for ratio in ratios)
     figures["aa_spread"] = statistics.median(point.spread() for _, point in record.points())
     figures["aa_spread_worst"] = max(point.spread() for _, point in record.points())
+    if errors:
+        figures["simulated_ratio_median_error"] = statistics.median(map(abs, errors))
+        figures["simulated_ratio_worst_error"] = max(map(abs, errors))
+        figures["simulated_step_median_error"] = statistics.median(map(abs, step_errors))
+        figures["simulated_pairs_in_order"] = sum(alike for alike, _ in pairs)
+        figures["simulated_pairs"] = sum(count for _, count in pairs)
     figures |= {f"bound_factor_{kind}": max(values) for kind, values in factors.items() if values}
     return figures
 
@@ -103,12 +133,18 @@ def print_contest(contest: Contest) -> None:
         f"link carries {load.link_bytes / 1e6:.2f} MB"
     )
     others = contest.points[0].others()
-    heads = "".join(f"{name:>11}" for name in others)
+    heads = "".join(f"{name:>17}" for name in others)
     print(f"{'link / compute':>16}{'rate':>13}{'bound':>11}{OURS:>11}{'x bound':>9}{'A/A':>8}{heads}")
     for point in contest.points:
         bound = load.bound_s(point.rate)
-        ratios = "".join(f"{point.against_ours(name):>10.3f}x" for name in others)
+        ratios = "".join(f"{ratio_text(point, name):>17}" for name in others)
         print(
             f"{load.link_s(point.rate) / max(load.compute_s):>16.2f}{point.rate / 1e6:>8.2f} MB/s{bound * 1e3:>8.0f} ms"
             f"{point.step_s(OURS) * 1e3:>8.0f} ms{point.step_s(OURS) / bound:>9.3f}{point.spread():>8.1%}{ratios}"
         )
+
+
+def ratio_text(point: Point, name: str) -> str:
+    """Measured, and what was simulated."""
+    simulated = f" ({point.simulated[name] / point.simulated[OURS]:.2f})" if name in point.simulated else ""
+    return f"{point.against_ours(name):.3f}x{simulated}"

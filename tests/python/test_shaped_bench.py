@@ -62,8 +62,9 @@ def test_bytes_without_a_rule_are_refused():
         load_of(report(("TR replica 0", 1)))
 
 
-def point(ratio, rate, ours, again, **others):
-    return Point(ratio, rate, 1e-4, {OURS: ours, AGAIN: again, "1f1b": others["flush"], "torch": others["torch"]})
+def point(ratio, rate, ours, again, flush, torch, simulated=(0.8, 1.2)):
+    rounds = {OURS: ours, AGAIN: again, "1f1b": flush, "torch": torch}
+    return Point(ratio, rate, 1e-4, rounds, dict(zip((OURS, "1f1b"), simulated, strict=True)))
 
 
 def contest(*points):
@@ -86,6 +87,18 @@ def test_the_figures_are_those_of_the_rounds():
     assert figures["bound_factor_link"] == pytest.approx(1.125)
 
 
+def test_simulated_ratios_are_laid_beside_measured_ones():
+    right = point(1, 25e6, [0.8], [0.8], flush=[1.2], torch=[0.7], simulated=(1, 1.5))
+    wrong = point(1, 25e6, [1.0], [1.0], flush=[1.1], torch=[0.7], simulated=(1.1, 1))
+    inside_the_spread = point(1, 25e6, [1.0], [1.2], flush=[1.1], torch=[0.7], simulated=(1, 1.1))
+    figures = figures_of(Record(0.38, [contest(right, wrong, inside_the_spread)]))
+    assert (figures["simulated_pairs_in_order"], figures["simulated_pairs"]) == (1, 2)
+    assert figures["simulated_ratio_worst_error"] == pytest.approx(1 - 1 / 1.1 / 1.1)
+    assert figures["simulated_ratio_median_error"] == pytest.approx(0)
+    # Steps: 25, 25, 10, 9.1, 0 and 0 %.
+    assert figures["simulated_step_median_error"] == pytest.approx((0.1 + 0.1 / 1.1) / 2)
+
+
 def test_a_record_is_read_as_it_was_written():
     record = Record(0.38, [contest(point(1, 25e6, [0.8], [0.8], flush=[1.2], torch=[0.7]))])
     assert Record.from_json(record.to_json()) == record
@@ -103,13 +116,29 @@ def test_a_record_is_said_again_without_a_run(tmp_path):
     (tmp_path / "kept.json").write_text(record.to_json())
     lines = bench("--from", tmp_path / "kept.json").stdout.splitlines()
     assert json.loads(lines[-1].removeprefix("RESULT "))["best_ratio_flush"] == 1.5
-    assert lines[5].split() == ["1.00", "25.00", "MB/s", "400", "ms", "800", "ms", "2.000", "0.0%", "1.500x", "0.875x"]
+    assert lines[5].split() == [
+        "1.00",
+        "25.00",
+        "MB/s",
+        "400",
+        "ms",
+        "800",
+        "ms",
+        "2.000",
+        "0.0%",
+        "1.500x",
+        "(1.50)",
+        "0.875x",
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--contestants", "2bw,torch"), "all are compared with 2bw and 2bw again; leave them in --contestants"),
+        (
+            ("--contestants", "2bw,torch"),
+            "all are compared with trirace and trirace again; leave them in --contestants",
+        ),
         (("--steps", 3), "--steps 4 are the fewest: three of them are not timed"),
     ],
 )

@@ -1,8 +1,11 @@
 """Runs the benchmarks and writes docs/results.md: what they printed, the machine, the versions.
 
-    bench/run results [--rounds 3] [--only single,pipeline] [--no-deepspeed]
+    bench/run results [--rounds 3] [--only single,pipeline] [--no-deepspeed] [--kept]
 
-Run it on a machine that does nothing else. The page is written whole, once all of them have ended.
+    --only   of these; the page keeps its other sections
+    --kept   those whose record is in docs/results/ are not run again
+
+Run it on a machine that does nothing else. The page is written once all of them have ended.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "results.md"
+RECORDS = PAGE.with_suffix("")  # what benchmarks with --record and --from have measured
+RECORDED = {"shaped"}
+WITH_DEEPSPEED = {"pipeline", "shaped"}
 
 # A heading, the benchmark and its options.
 RUNS = {
@@ -29,11 +35,16 @@ RUNS = {
     "dropout": ("Dropout, forward and backward", ["dropout"]),
     "input": ("Input and start-up", ["input"]),
     "transport": ("Messages between two ranks of a host", ["transport"]),
+    "shaped": ("Training over links of stated rates", ["shaped"]),
     "rehearse": ("Simulated steps against rehearsed ones over shaped links", ["rehearse"]),
     "fidelity": ("Predicted steps against measured ones", ["fidelity"]),
 }
 FIGURES = (
     "ratio",
+    "best_ratio",
+    "geomean",
+    "core_share",
+    "simulated",
     "a_a",
     "bound",
     "wait",
@@ -88,7 +99,7 @@ def environment() -> list[str]:
 def run(words: list[str]) -> tuple[list[str], dict[str, float]]:
     """The lines that a benchmark printed, and its RESULT."""
     print(f"bench: {' '.join(words)}", file=sys.stderr)
-    done = subprocess.run([str(HERE / "run"), *words], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([str(HERE / "run"), *words], stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
     if done.returncode != 0:
         sys.exit(f"bench: {' '.join(words)} ended with {done.returncode}; {PAGE} is as it was")
     *table, result = done.stdout.strip().splitlines()
@@ -96,9 +107,38 @@ def run(words: list[str]) -> tuple[list[str], dict[str, float]]:
     return table, json.loads(result.removeprefix("RESULT "))
 
 
+def rounds_of(name: str, options: argparse.Namespace) -> list[str]:
+    """The long ones know best how many they have time for."""
+    rounds = options.rounds or (None if name in RECORDED else 3)
+    return [] if rounds is None else ["--rounds", str(rounds)]
+
+
+def record_of(name: str, is_kept: bool) -> list[str]:
+    path = RECORDS / f"{name}.json"
+    if name not in RECORDED:
+        return []
+    path.parent.mkdir(exist_ok=True)
+    return ["--from" if is_kept and path.exists() else "--record", str(path.relative_to(HERE.parent))]
+
+
+def section(words: list[str], table: list[str], figures: dict[str, float]) -> str:
+    lines = [f"`bench/run {' '.join(words)}`", "", "```", *table, "```", "", "| figure | value |", "|---|---|"]
+    lines += [f"| {key} | {value} |" for key, value in figures.items() if key.startswith(FIGURES)]
+    return "\n".join(lines)
+
+
+def page_with(page: str, head: str, sections: dict[str, str]) -> str:
+    """The page with a new head and these sections; its others stay where they are."""
+    _, *old = page.split("\n## ")
+    kept = {title: text.strip() for title, text in (entry.split("\n", 1) for entry in old)} | sections
+    known = [title for title, _ in RUNS.values() if title in kept]
+    return "\n".join([head, *(f"\n## {title}\n\n{kept[title]}" for title in known)]) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="of each benchmark [3; of shaped its own]")
+    parser.add_argument("--kept", action="store_true")
     parser.add_argument("--only", default=",".join(RUNS))
     parser.add_argument("--no-deepspeed", action="store_true")
     options = parser.parse_args()
@@ -106,16 +146,15 @@ def main() -> None:
     unknown = [name for name in names if name not in RUNS]
     if unknown:
         sys.exit(f"bench: there is no {unknown[0]}; known are {', '.join(RUNS)}")
-    page = [INTRODUCTION, *environment()]
+    sections = {}
     for name in names:
         title, words = RUNS[name]
-        more = ["--no-deepspeed"] if options.no_deepspeed and words[0] == "pipeline" else []
-        words = [*words, "--rounds", str(options.rounds), *more]
+        more = ["--no-deepspeed"] if options.no_deepspeed and words[0] in WITH_DEEPSPEED else []
+        words = [*words, *rounds_of(name, options), *more, *record_of(name, options.kept)]
         table, figures = run(words)
-        page += ["", f"## {title}", "", f"`bench/run {' '.join(words)}`", "", "```", *table, "```", ""]
-        page += ["| figure | value |", "|---|---|"]
-        page += [f"| {key} | {value} |" for key, value in figures.items() if key.startswith(FIGURES)]
-    PAGE.write_text("\n".join(page) + "\n")
+        sections[title] = section(words, table, figures)
+    head = "\n".join([INTRODUCTION, *environment()])
+    PAGE.write_text(page_with(PAGE.read_text() if PAGE.exists() else "", head, sections))
     print(f"bench: wrote {PAGE}", file=sys.stderr)
 
 

@@ -20,6 +20,7 @@ BENCH = command.REPOSITORY / "bench"
 sys.path.append(str(BENCH))  # last: tests/fixtures has a module of models, too
 import ours  # noqa: E402
 from bound import Load, load_of  # noqa: E402
+from results import page_with  # noqa: E402
 from shaped_links import Hosts, Peer  # noqa: E402
 from shaped_record import AGAIN, OURS, Contest, Point, Record, figures_of  # noqa: E402
 
@@ -216,3 +217,12 @@ def test_a_rank_that_ends_ends_the_bench_with_a_sentence(nothing_is_left):
     with pytest.raises(SystemExit) as end, Hosts(NAME, 2, 0.5) as hosts:
         Peer(hosts, "a peer", ["sh", "-c", "echo ready; sleep 1000"], {}).train(1, 0.2)
     assert end.value.code == "bench: a peer has not answered within 0.2 s"
+
+
+def test_a_page_of_results_keeps_the_sections_that_were_not_run():
+    page = "# Results\n\nold\n\n## Input and start-up\n\na\n\n## Dropout, forward and backward\n\nb\n"
+    shaped = "Training over links of stated rates"
+    made = page_with(page, "# Results\n\nnew", {shaped: "c", "Input and start-up": "d"})
+    sections = "## Dropout, forward and backward\n\nb\n\n## Input and start-up\n\nd\n\n" + f"## {shaped}\n\nc\n"
+    assert made == "# Results\n\nnew\n\n" + sections
+    assert page_with("", "# Results\n\nnew", {shaped: "c"}) == f"# Results\n\nnew\n\n## {shaped}\n\nc\n"

@@ -32,6 +32,7 @@ import ours
 import torch
 from bound import Load
 from models import token_loss
+from results import environment
 from shaped_cases import CASES, LENGTH, MODELS, Case
 from shaped_contestants import ROWS, Field
 from shaped_links import UNSHAPED, Hosts
@@ -41,7 +42,7 @@ from shaped_simulation import profile
 CORE_SHARE = 0.38
 CHECKED_STEPS = 10
 RATIOS = (0.1, 0.3, 1.0, 2.0, 4.0)
-QUICK = {"cases": "gpt-2x2-m4,gpt-4x1-m8", "ratios": "0.3,1,2", "rounds": 1, "steps": 6, "budget": 5}
+QUICK = {"cases": "gpt-2x2-m4,embedding-2x2-m4,gpt-4x1-m8", "ratios": "0.3,1,2", "rounds": 1, "steps": 6, "budget": 5}
 
 
 def prepare(root: Path, names: list[str]) -> None:
@@ -105,7 +106,7 @@ def measure(options: argparse.Namespace) -> Record:
     names = [name for name in options.contestants.split(",") if not (options.no_deepspeed and name == "deepspeed")]
     ratios = [float(ratio) for ratio in options.ratios.split(",")]
     progress = Progress(sum(map(work_of, ratios)) * len(cases))
-    record = Record(options.core_share, [])
+    record = Record(environment(), options.core_share, [])
     with tempfile.TemporaryDirectory() as folder:
         say("exporting the models")
         prepare(Path(folder), list(dict.fromkeys(case.model for case in cases)))

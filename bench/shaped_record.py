@@ -64,6 +64,7 @@ class Contest:
 
 @dataclass
 class Record:
+    measured: list[str]  # when, where, with what
     core_share: float
     contests: list[Contest]
 
@@ -77,7 +78,7 @@ class Record:
             Contest(entry["case"], entry["title"], Load(**entry["load"]), [Point(**point) for point in entry["points"]])
             for entry in read["contests"]
         ]
-        return Record(read["core_share"], contests)
+        return Record(read["measured"], read["core_share"], contests)
 
     def points(self) -> Iterator[tuple[Contest, Point]]:
         for contest in self.contests:
@@ -120,7 +121,8 @@ def figures_of(record: Record) -> dict[str, float | str]:
 
 
 def print_record(record: Record) -> None:
-    print(f"Each host has {record.core_share:g} of a core.")
+    print("\n".join(record.measured))
+    print(f"* Each host has {record.core_share:g} of a core.")
     for contest in record.contests:
         print_contest(contest)
     print_result(figures_of(record))

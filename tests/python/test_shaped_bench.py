@@ -77,7 +77,7 @@ def test_the_figures_are_those_of_the_rounds():
     compute_bound = point(0.5, 50e6, [0.44, 0.44], [0.44, 0.45], flush=[0.66, 0.66], torch=[0.88, 0.88])
     even = point(1, 25e6, [0.8, 0.8], [0.8, 0.8], flush=[1.2, 1.6], torch=[0.72, 0.72])
     link_bound = point(2, 12.5e6, [0.88, 0.92], [0.92, 0.88], flush=[0.88, 0.92], torch=[1.76, 1.84])
-    figures = figures_of(Record(0.38, [contest(compute_bound, even), contest(link_bound)]))
+    figures = figures_of(Record(["* Measured: then"], 0.38, [contest(compute_bound, even), contest(link_bound)]))
     assert figures["best_ratio_flush"] == pytest.approx((1.5 + 2) / 2)
     assert figures["best_ratio_torch"] == pytest.approx(2)
     assert figures["geomean_torch"] == pytest.approx((2 * 0.9 * 2) ** (1 / 3))
@@ -92,7 +92,7 @@ def test_simulated_ratios_are_laid_beside_measured_ones():
     right = point(1, 25e6, [0.8], [0.8], flush=[1.2], torch=[0.7], simulated=(1, 1.5))
     wrong = point(1, 25e6, [1.0], [1.0], flush=[1.1], torch=[0.7], simulated=(1.1, 1))
     inside_the_spread = point(1, 25e6, [1.0], [1.2], flush=[1.1], torch=[0.7], simulated=(1, 1.1))
-    figures = figures_of(Record(0.38, [contest(right, wrong, inside_the_spread)]))
+    figures = figures_of(Record(["* Measured: then"], 0.38, [contest(right, wrong, inside_the_spread)]))
     assert (figures["simulated_pairs_in_order"], figures["simulated_pairs"]) == (1, 2)
     assert figures["simulated_ratio_worst_error"] == pytest.approx(1 - 1 / 1.1 / 1.1)
     assert figures["simulated_ratio_median_error"] == pytest.approx(0)
@@ -101,7 +101,7 @@ def test_simulated_ratios_are_laid_beside_measured_ones():
 
 
 def test_a_record_is_read_as_it_was_written():
-    record = Record(0.38, [contest(point(1, 25e6, [0.8], [0.8], flush=[1.2], torch=[0.7]))])
+    record = Record(["* Measured: then"], 0.38, [contest(point(1, 25e6, [0.8], [0.8], flush=[1.2], torch=[0.7]))])
     assert Record.from_json(record.to_json()) == record
 
 
@@ -113,11 +113,11 @@ def bench(*arguments, code=0):
 
 
 def test_a_record_is_said_again_without_a_run(tmp_path):
-    record = Record(0.38, [contest(point(1, 25e6, [0.8], [0.8], flush=[1.2], torch=[0.7]))])
+    record = Record(["* Measured: then"], 0.38, [contest(point(1, 25e6, [0.8], [0.8], flush=[1.2], torch=[0.7]))])
     (tmp_path / "kept.json").write_text(record.to_json())
     lines = bench("--from", tmp_path / "kept.json").stdout.splitlines()
     assert json.loads(lines[-1].removeprefix("RESULT "))["best_ratio_flush"] == 1.5
-    assert lines[5].split() == [
+    assert lines[6].split() == [
         "1.00",
         "25.00",
         "MB/s",

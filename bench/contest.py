@@ -29,9 +29,14 @@ class Outcome:
         return statistics.median(t / o for t, o in zip(self.rounds[name], self.rounds[ours], strict=True))
 
 
-def compete(contestants: dict[str, Contestant], rounds: int, warm_up_steps: int) -> Outcome:
+def compete(
+    contestants: dict[str, Contestant], rounds: int, warm_up_steps: int, before_round: Callable[[], None] | None = None
+) -> Outcome:
+    """`before_round` measures something else that meets the same drift."""
     outcome = Outcome({name: [] for name in contestants})
     for _ in range(rounds):
+        if before_round is not None:
+            before_round()
         for name, contestant in contestants.items():
             seconds = contestant()
             outcome.rounds[name].append(statistics.median(seconds[warm_up_steps:]))

@@ -64,25 +64,6 @@ class Measured:
     seconds: list[float] = field(default_factory=list)
 
 
-def profile(folder: Path, config: Config, budget: float) -> Path:
-    path = folder / "model.profile"
-    command = [
-        *(ours.BINARY, "profile", folder / "model.pt2", "--micro-batch", config.rows, "--budget", f"{budget}s"),
-        *(
-            "--concurrent",
-            config.stages,
-            "--data",
-            f"safetensors:{folder}/rows.safetensors",
-            "-o",
-            path,
-            "--quiet",
-            "--pin",
-        ),
-    ]
-    subprocess.run([str(word) for word in command], check=True)
-    return path
-
-
 def run(folder: Path, config: Config, steps: int, path: Path) -> dict:
     command = [
         *(ours.BINARY, "train", folder / "model.pt2", "--data", f"safetensors:{folder}/rows.safetensors"),
@@ -104,7 +85,7 @@ def run(folder: Path, config: Config, steps: int, path: Path) -> dict:
 
 
 def measure(folder: Path, config: Config, options: argparse.Namespace, measured: Measured) -> None:
-    path = profile(folder, config, options.budget)
+    path = ours.profile(folder, config.rows, config.stages, options.budget, "--pin")
     first, second = (run(folder, config, options.steps, path) for _ in range(2))
     seconds = statistics.mean([first["step_seconds"], second["step_seconds"]])
     measured.seconds.append(seconds)

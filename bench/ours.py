@@ -37,3 +37,21 @@ def train(folder: Path, batch: int, steps: int, *options: Any) -> dict[str, list
     subprocess.run([str(word) for word in command], check=True)
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     return {"seconds": [line["seconds"] for line in lines], "losses": [line["loss"] for line in lines]}
+
+
+def profile(folder: Path, rows: int, processes: int, budget_s: float, *options: Any) -> Path:
+    """Blocks of micro-batches of so many rows, timed in as many processes at once; the path of the profile."""
+    path = folder / "model.profile"
+    given = ["--micro-batch", rows, "--budget", f"{budget_s}s", "--concurrent", processes]
+    given += ["--data", f"safetensors:{folder}/rows.safetensors", "-o", path]
+    command = [BINARY, "profile", folder / "model.pt2", *given, "--quiet", *options]
+    subprocess.run([str(word) for word in command], check=True)
+    return path
+
+
+def simulate(folder: Path, profile: Path, rows: int, *options: Any) -> float:
+    """The seconds of a step of micro-batches of so many rows, simulated."""
+    given = ["--profile", profile, "--micro-batch", rows, "--json"]
+    command = [BINARY, "simulate", folder / "model.pt2", *given, *options]
+    done = subprocess.run([str(word) for word in command], check=True, capture_output=True)
+    return json.loads(done.stdout)["step_ns"] * 1e-9

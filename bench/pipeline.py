@@ -4,7 +4,8 @@
                        [--no-deepspeed]
 
     --schedules   gpipe, 1f1b, interleaved, zb-v, dualpipe-v against torch's own; zb-h1, which torch has not, and zb-v
-                  against our 1f1b
+                  against our 1f1b, with what the simulator says of that ratio: `simulated_1f1b`. Its costs are a
+                  profile of two processes at once, taken anew in each round
 
 All cut at the same blocks and use Gloo over loopback, one thread a rank. `--rows` is the size of a micro-batch.
 DeepSpeed's schedule is 1F1B. `bound` is what two even stages could reach of one process: 2 m / (m + 1).
@@ -16,6 +17,7 @@ import argparse
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +32,7 @@ from models import CASES, Gpt, parts_of, token_loss
 
 HERE = Path(__file__).resolve().parent
 WARM_UP_STEPS = 5
+PROFILE_S = 4
 # The blocks that stages begin with, by chunks a stage: the head weighs about as much as three blocks. 6: the head.
 CUTS = {1: [4], 2: [2, 4, 6]}
 
@@ -154,13 +157,24 @@ def run_deepspeed(folder: Path, options: argparse.Namespace) -> dict[str, list[f
     return json.loads(outputs[1][0].splitlines()[-1])
 
 
-def run_ours(schedule: str, folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
+def layout(schedule: str, options: argparse.Namespace) -> list[object]:
+    """Of `trireme train` and of `trireme simulate`."""
     row = ROWS[schedule]
     cut = ",".join(f"blocks.{place}" if place < len(Gpt().blocks) else "ln_f" for place in CUTS[row.chunks])
-    layout = ["--pp", 2, "--cut", cut, "--micro-batches", options.micro_batches, "--schedule", schedule]
-    if row.chunks > 1:
-        layout += ["--chunks", row.chunks]
-    return ours.train(folder, options.rows * options.micro_batches, options.steps, *layout)
+    words = ["--pp", 2, "--cut", cut, "--micro-batches", options.micro_batches, "--schedule", schedule]
+    return [*words, "--chunks", row.chunks] if row.chunks > 1 else words
+
+
+def run_ours(schedule: str, folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
+    batch = options.rows * options.micro_batches
+    return ours.train(folder, batch, options.steps, *layout(schedule, options))
+
+
+def simulated_ratio(schedule: str, folder: Path, options: argparse.Namespace) -> float:
+    """The step of 1f1b / that of the schedule, simulated with a new profile."""
+    profile = ours.profile(folder, options.rows, 2, PROFILE_S)
+    base, own = (ours.simulate(folder, profile, options.rows, *layout(name, options)) for name in ("1f1b", schedule))
+    return base / own
 
 
 def prepare(folder: Path, options: argparse.Namespace) -> None:
@@ -204,7 +218,10 @@ def main() -> None:
             if ROWS[schedule].theirs:
                 check_losses(f"{schedule}, torch", mine, run_torch(schedule, folder, options, round_id)["losses"])
                 contestants["torch"] = lambda: run_torch(schedule, folder, options, round_id)["seconds"]  # noqa: B023
+            simulated: list[float] = []
+            before_round = None
             if ROWS[schedule].beside_1f1b:
+                before_round = lambda: simulated.append(simulated_ratio(schedule, folder, options))  # noqa: B023, E731
                 check_losses(f"{schedule}, 1f1b", mine, run_ours("1f1b", folder, options)["losses"])
                 contestants["1f1b"] = lambda: run_ours("1f1b", folder, options)["seconds"]  # noqa: B023
             if schedule == "1f1b" and not options.no_deepspeed:
@@ -212,13 +229,16 @@ def main() -> None:
                 contestants["deepspeed"] = lambda: run_deepspeed(folder, options)["seconds"]  # noqa: B023
             ratios = print_table(
                 f"{schedule}, {m} micro-batches of {options.rows} rows",
-                compete(contestants, options.rounds, WARM_UP_STEPS),
+                compete(contestants, options.rounds, WARM_UP_STEPS, before_round),
                 "trireme",
                 "trireme again",
             )
             figures |= {
                 f"{key if key.startswith('a_a') else 'ratio_' + key}.{schedule}": v for key, v in ratios.items()
             }
+            if simulated:
+                figures[f"simulated_1f1b.{schedule}"] = statistics.median(simulated)
+                print(f"  1f1b simulated           {statistics.median(simulated):.3f} x ours")
     print_result(figures)
 
 

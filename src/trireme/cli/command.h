@@ -28,6 +28,7 @@ struct Command {
 RequestMaker add_inspect(CLI::App& app);
 RequestMaker add_plan(CLI::App& app);
 RequestMaker add_profile(CLI::App& app);
+RequestMaker add_probe(CLI::App& app);
 RequestMaker add_rehearse(CLI::App& app);
 RequestMaker add_report(CLI::App& app);
 RequestMaker add_schedule(CLI::App& app);

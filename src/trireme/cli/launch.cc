@@ -55,7 +55,7 @@ Result<LaunchOutcome> launch(const RunRequest& request, const std::vector<std::s
   options.watch.silence_timeout = std::chrono::seconds(request.silence_timeout_s);
   options.progress = request.is_quiet ? ProgressOutput::kQuiet : ProgressOutput::kShown;
   // A result on stdout must stay one that can be piped.
-  if (request.wants_json || !request.is_training) options.progress_fd = 2;
+  if (request.has_result()) options.progress_fd = 2;
   const int32_t num_workers = options.num_workers;
   const int32_t pp = setup.plan.pp;
   const int32_t dp = setup.plan.dp;

@@ -44,6 +44,15 @@ constexpr Command kCommands[] = {
                "  trireme profile gpt.pt2 --micro-batch 1,2,4 --budget 1m -o gpt.profile\n"
                "  trireme profile gpt.pt2 --concurrent 2 -o gpt.profile    two ranks a machine",
      .add = add_profile},
+    {.name = "probe",
+     .summary = "measure ranks, and messages between them: a cluster file",
+     .footer = "Examples:\n"
+               "  trireme probe --workers 4 -o this-host.yaml\n"
+               "  trireme probe --transport direct --budget 1m > this-host.yaml\n"
+               "  mpirun -n 16 --map-by core trireme-worker probe -o cluster.yaml\n"
+               "  trireme simulate gpt.pt2 --pp 4 --micro-batches 8 --micro-batch 4 --cluster "
+               "cluster.yaml",
+     .add = add_probe},
     {.name = "simulate",
      .summary = "what a step of a schedule would cost on a cluster",
      .footer =

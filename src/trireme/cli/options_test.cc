@@ -73,7 +73,8 @@ TEST(Options, RefusesWhatContradictsItself) {
             "trireme: --plan p.yaml already says what --pp says; leave one of them out\n");
   EXPECT_EQ(
       refusal({"trian"}),
-      "trireme: there is no command trian; known are inspect, plan, schedule, profile, simulate, "
+      "trireme: there is no command trian; known are inspect, plan, schedule, profile, probe, "
+      "simulate, "
       "rehearse, report, train, "
       "eval; see "
       "trireme "
@@ -101,7 +102,7 @@ TEST(Options, RefusesNumbersThatDoNotTrain) {
 TEST(Options, QuotesWhatItRefusesInOneLine) {
   EXPECT_EQ(refusal({"train\x1b[2J"}),
             "trireme: there is no command train\\x1b[2J; known are inspect, plan, schedule, "
-            "profile, simulate, "
+            "profile, probe, simulate, "
             "rehearse, report, train, eval; "
             "see trireme --help\n");
   EXPECT_EQ(refusal({"inspect", "m.pt2", "--no\nsuch"}),

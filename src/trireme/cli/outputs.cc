@@ -13,8 +13,10 @@
 #include <fmt/format.h>
 
 #include "trireme/cli/requested_step.h"
+#include "trireme/cluster/cluster.h"
 #include "trireme/data/sources.h"
 #include "trireme/import/initial_weights.h"
+#include "trireme/import/mapped_file.h"
 #include "trireme/import/output_path.h"
 
 namespace trireme {
@@ -133,12 +135,31 @@ Result<FileDescriptor> open_alone(const std::string& option, const std::string& 
       fmt::format("{} {}: another run is writing this file; name another one", option, path)};
 }
 
+namespace {
+
+// The file to write is none, or a cluster: the path may be a slip.
+Status check_cluster_output(const std::string& path) {
+  constexpr size_t kMaxBytes = 64 << 20;  // no cluster file is that long
+  TRIREME_TRY(check_writable("-o", path, WriteKind::kWhole));
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return Status();
+  TRIREME_TRY(const MappedFile file, MappedFile::open(path));
+  const std::span<const std::byte> bytes = file.bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.empty() || (text.size() <= kMaxBytes && parse_cluster(text).ok())) return Status();
+  return Error{fmt::format(
+      "-o {}: this file is no cluster, so it is not overwritten; remove it or name another", path)};
+}
+
+}  // namespace
+
 Status check_outputs(const RunRequest& request) {
   if (request.rehearsal.has_value()) {
     TRIREME_TRY(
         check_distinct({{"--timeline", request.timeline}}, step_inputs(*request.rehearsal)));
     return check_writable("--timeline", request.timeline, WriteKind::kReplaced);
   }
+  if (request.probe.has_value()) return check_cluster_output(request.probe->output);
   std::vector<NamedFile> inputs = {{"MODEL", request.model},
                                    {"--plan", request.plan.plan_path},
                                    {"--eval-model", request.eval_model}};

@@ -52,6 +52,12 @@ struct StepRequest {
 
 enum class LearningRateKind : uint8_t { kConstant, kLinear, kCosine };
 
+// `trireme probe`: ranks that measure each other instead of training.
+struct ProbeRequest {
+  double budget_s = 20;
+  std::string output;  // empty: stdout
+};
+
 struct RunRequest {
   bool is_training = true;  // train; false: eval
   std::string model;
@@ -85,6 +91,7 @@ struct RunRequest {
   std::string grad_norms;
   std::string timeline;
   std::optional<StepRequest> rehearsal;  // instead of a model and its data
+  std::optional<ProbeRequest> probe;     // the same
   bool predicts = false;
   std::string profile;  // of the prediction; empty: the analytic model
   std::string cluster;  // the same; empty: this machine
@@ -98,6 +105,9 @@ struct RunRequest {
   int64_t silence_timeout_s = 30;
   bool is_quiet = false;
   bool wants_json = false;
+
+  // stdout is for a result that can be piped, and progress is for stderr.
+  [[nodiscard]] bool has_result() const { return wants_json || !is_training || probe.has_value(); }
 };
 
 // `trireme profile`: a training of one rank, of which only the passes are timed.

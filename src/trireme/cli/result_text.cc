@@ -50,6 +50,9 @@ std::string result_text(const RunRequest& request, const std::string& line) {
   if (!json.is_object() || json.value("event", "") != "result") return "";
   json.erase("event");
   if (request.wants_json) return json.dump() + "\n";
+  if (request.probe.has_value()) {
+    return request.probe->output.empty() ? json.value("cluster", "") : json.value("table", "");
+  }
   if (request.rehearsal.has_value()) return rehearsal_text(json);
   if (request.is_training) return json.contains("predicted") ? prediction_text(json) : "";
   return fmt::format("eval loss {} over {} items\n", json.value("eval_loss", 0.0),

@@ -322,6 +322,7 @@ std::string RunSetup::describe_rank(int32_t rank) const {
 
 std::vector<std::string> RunSetup::notes() const {
   if (rehearsal.has_value()) return rehearsal->step.notes;
+  if (request.probe.has_value()) return {};
   std::vector<std::string> notes = {note_on_samples(*archive, plan)};
   if (request.is_training) notes.push_back(note_on_micro_batches(graph, plan.micro_batches));
   const bool evaluates = !request.is_training || !request.eval_data.empty();
@@ -406,8 +407,16 @@ Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
   return build_schedule(setup.plan.schedule, options);
 }
 
+RunSetup make_probe_setup(const RunRequest& request) {
+  RunSetup setup;
+  setup.request = request;
+  setup.plan.dp = request.workers.value_or(kProbeWorkers);
+  return setup;
+}
+
 Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t> rank) {
   if (request.rehearsal.has_value()) return make_rehearsal_setup(request);
+  if (request.probe.has_value()) return make_probe_setup(request);
   TRIREME_TRY(RunSetup setup, open_model(request));
   TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.model, request.plan));
   TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));

@@ -70,6 +70,10 @@ struct RunSetup {
 // Of a rehearsal; make_run_setup() makes it where the request is one.
 [[nodiscard]] Result<RunSetup> make_rehearsal_setup(const RunRequest& request);
 
+// Of a probe, the same: as many replicas of nothing as there are workers.
+inline constexpr int32_t kProbeWorkers = 2;  // where --workers does not say, nor a launcher
+[[nodiscard]] RunSetup make_probe_setup(const RunRequest& request);
+
 // Of a profile: one stage whose chunks are the blocks of the model (cost/step_costs_of.h), and the
 // data; no weights are asked for, and nothing is scheduled. Fills in the sizes of micro-batches.
 [[nodiscard]] Result<RunSetup> make_profile_setup(ProfileRequest& request);

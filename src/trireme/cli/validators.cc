@@ -1,10 +1,34 @@
 #include "trireme/cli/validators.h"
 
 #include <charconv>
+#include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 
+#include "trireme/base/check.h"
+
 namespace trireme {
+namespace {
+
+constexpr double kMaxDuration_s = 1e6;
+
+// nullopt: no duration, or out of bounds.
+std::optional<double> parse_duration(const std::string& text) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (code != std::errc() || !std::isfinite(number)) return std::nullopt;
+  const std::string unit(stop, end);
+  for (const auto& [name, seconds] : {std::pair("", 1.0), {"s", 1.0}, {"m", 60.0}, {"h", 3600.0}}) {
+    if (unit != name) continue;
+    number *= seconds;
+    return number > 0 && number <= kMaxDuration_s ? std::optional(number) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 // CLI11's own ranges print the limits of a double, and its numbers may be octal.
 CLI::Validator whole_number(int64_t least, int64_t most) {
@@ -45,6 +69,21 @@ CLI::Validator number() {
 CLI::Validator not_empty() {
   return CLI::Validator(
       [](std::string& text) -> std::string { return text.empty() ? "it is empty" : ""; }, "");
+}
+
+CLI::Validator duration() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        if (parse_duration(text).has_value()) return "";
+        return fmt::format("'{}' is no time such as 30s, 2m or 1h, up to 1e6 seconds", text);
+      },
+      "");
+}
+
+double seconds_of_duration(const std::string& text) {
+  const std::optional<double> seconds = parse_duration(text);
+  TRIREME_CHECK(seconds.has_value(), "the validator has let a wrong duration pass");
+  return *seconds;
 }
 
 CLI::Validator expression() {

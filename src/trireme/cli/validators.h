@@ -17,6 +17,10 @@ namespace trireme {
 [[nodiscard]] CLI::Validator positive_count();
 [[nodiscard]] CLI::Validator number();
 [[nodiscard]] CLI::Validator not_empty();
+// "30s", "2m", "1.5h", or seconds without a unit; up to 1e6 seconds.
+[[nodiscard]] CLI::Validator duration();
+// Of such a text, in seconds.
+[[nodiscard]] double seconds_of_duration(const std::string& text);
 // A regular expression of a length that the C library, which compiles it recursively, can take.
 [[nodiscard]] CLI::Validator expression();
 

@@ -23,9 +23,11 @@ uint64_t digest_of(std::string_view text) {
 uint64_t request_digest(const RunSetup& setup) {
   const RunRequest& request = setup.request;
   const OptimizerOptions& optimizer = request.optimizer;
-  std::string text = setup.rehearsal.has_value() ? to_text(setup.rehearsal->step.schedule) +
-                                                       to_text(setup.rehearsal->step.costs)
-                                                 : to_text(setup.graph) + to_text(setup.plan);
+  std::string text =
+      setup.rehearsal.has_value()
+          ? to_text(setup.rehearsal->step.schedule) + to_text(setup.rehearsal->step.costs)
+      : setup.request.probe.has_value() ? fmt::format("probe {}", setup.request.probe->budget_s)
+                                        : to_text(setup.graph) + to_text(setup.plan);
   const auto add = [&text](const auto&... values) { ((text += fmt::format("|{}", values)), ...); };
   add(request.is_training, request.batch, request.seed, request.shuffles, request.drops_last,
       setup.num_steps, setup.num_eval_batches, request.seq_len.value_or(0));

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "trireme/base/median.h"
 #include "trireme/graph/cuts.h"
 #include "trireme/torch/operator_libraries.h"
 
@@ -16,12 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> numbers) {
-  const auto middle = numbers.begin() + static_cast<int64_t>(numbers.size() / 2);
-  std::nth_element(numbers.begin(), middle, numbers.end());
-  return *middle;
 }
 
 // `warm_up`: how many of the first to leave out where there are more.

@@ -41,6 +41,7 @@
 #include "trireme/worker/last_words.h"
 #include "trireme/worker/load_processes.h"
 #include "trireme/worker/pinning.h"
+#include "trireme/worker/probe.h"
 #include "trireme/worker/profile.h"
 #include "trireme/worker/rank_loop.h"
 #include "trireme/worker/rehearse.h"
@@ -117,8 +118,7 @@ class RunVoice {
  private:
   void show(const PublishedLine& line) {
     if (line.rank != 0) return;
-    const bool is_on_stderr = setup_.request.wants_json || !setup_.request.is_training;
-    fmt::print(is_on_stderr ? stderr : stdout, "{}",
+    fmt::print(setup_.request.has_result() ? stderr : stdout, "{}",
                progress_.show(line.text, std::chrono::steady_clock::now()));
     fmt::print("{}", result_text(setup_.request, line.text));
     std::fflush(stdout);
@@ -151,11 +151,13 @@ Result<std::unique_ptr<Transport>> make_transport(const RunSetup& setup,
 }
 
 RankOutcome run_any(const RunSetup& setup, const RankContext& context) {
+  if (setup.request.probe.has_value()) return probe_rank(setup, context);
   return setup.rehearsal.has_value() ? rehearse_rank(setup, context) : run_rank(setup, context);
 }
 
 // The command of `trireme` that a supervisor is.
 const char* supervisor_of(const RunRequest& request) {
+  if (request.probe.has_value()) return "trireme probe";
   if (request.rehearsal.has_value()) return "trireme rehearse";
   return request.is_training ? "trireme train" : "trireme eval";
 }
@@ -311,7 +313,12 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment,
 
 Status check_place(const RunSetup& setup, const RankEnvironment& environment) {
   const int32_t num_processes = environment.num_processes;
-  if (num_processes == 1 || num_processes == setup.num_ranks()) return Status();
+  if (num_processes == setup.num_ranks()) return Status();
+  if (setup.request.probe.has_value()) {
+    return Error{fmt::format("{} has started {} ranks, but --workers says {}; leave it out",
+                             environment.launcher, num_processes, setup.num_ranks())};
+  }
+  if (num_processes == 1) return Status();
   return Error{fmt::format("{} has started {} ranks, but the plan has pp x dp = {} ranks",
                            environment.launcher, num_processes, setup.num_ranks())};
 }
@@ -351,20 +358,24 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
     return 0;
   }
   if (const auto* profile = std::get_if<ProfileRequest>(&request)) return profile_model(*profile);
-  const auto* run_request = std::get_if<RunRequest>(&request);
-  if (run_request == nullptr)
-    return refuse_for("only train, eval, rehearse and profile are for workers");
+  const auto* asked = std::get_if<RunRequest>(&request);
+  if (asked == nullptr)
+    return refuse_for("only train, eval, rehearse, probe and profile are for workers");
   const Result<RankEnvironment> environment = read_rank_environment(variable);
   if (!environment.ok()) return refuse_for(environment.error().message);
+  RunRequest run_request = *asked;
+  if (run_request.probe.has_value() && !run_request.workers.has_value()) {
+    run_request.workers = environment.value().num_processes;
+  }
   if (environment.value().owns_hub()) {
-    if (const Status writable = check_outputs(*run_request); !writable.ok()) {
+    if (const Status writable = check_outputs(run_request); !writable.ok()) {
       return refuse_for(writable.error().message);
     }
   }
   // A process alone has all ranks.
   const bool is_alone = environment.value().num_processes == 1;
   const Result<RunSetup> setup = make_run_setup(
-      *run_request, is_alone ? std::nullopt : std::optional(environment.value().rank));
+      run_request, is_alone ? std::nullopt : std::optional(environment.value().rank));
   if (!setup.ok()) return refuse_for(setup.error().message);
   if (const Status fits = check_place(setup.value(), environment.value()); !fits.ok()) {
     return refuse_for(fits.error().message);
@@ -377,8 +388,8 @@ int run(const std::vector<std::string>& arguments, LastWords* last_words) {
     }
   }
   std::string interface_host;
-  if (!run_request->interface.empty()) {
-    Result<std::string> host = address_of_interface(run_request->interface);
+  if (!run_request.interface.empty()) {
+    Result<std::string> host = address_of_interface(run_request.interface);
     if (!host.ok()) return refuse_for("--interface: " + host.error().message);
     interface_host = std::move(host).value();
   }

@@ -1,10 +1,7 @@
 // `trireme profile`: the passes of each block, timed; the worker does it (worker/profile.h).
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -20,31 +17,6 @@ namespace {
 
 constexpr int64_t kMaxSamples = 1 << 20;  // of a micro-batch
 constexpr int64_t kMaxConcurrent = 1024;
-constexpr double kMaxBudget_s = 1e6;
-
-// "30s", "2m", "1.5h"; seconds without a unit. nullopt: none of these, or out of bounds.
-std::optional<double> parse_duration(const std::string& text) {
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  if (code != std::errc() || !std::isfinite(number)) return std::nullopt;
-  const std::string unit(stop, end);
-  for (const auto& [name, seconds] : {std::pair("", 1.0), {"s", 1.0}, {"m", 60.0}, {"h", 3600.0}}) {
-    if (unit != name) continue;
-    number *= seconds;
-    return number > 0 && number <= kMaxBudget_s ? std::optional(number) : std::nullopt;
-  }
-  return std::nullopt;
-}
-
-CLI::Validator duration() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        if (parse_duration(text).has_value()) return "";
-        return fmt::format("'{}' is no time such as 30s, 2m or 1h, up to 1e6 seconds", text);
-      },
-      "");
-}
 
 }  // namespace
 
@@ -59,7 +31,7 @@ RequestMaker add_profile(CLI::App& app) {
       ->check(whole_number(1, kMaxSamples));
   app.add_option_function<std::string>(
          "--budget",
-         [request](const std::string& text) { request->budget_s = *parse_duration(text); },
+         [request](const std::string& text) { request->budget_s = seconds_of_duration(text); },
          "how long to measure: 30s, 2m [30s]")
       ->check(duration());
   app.add_option("--concurrent", request->concurrent,

@@ -191,9 +191,9 @@ TEST(Workload, IsRefusedInOneSentence) {
   EXPECT_EQ(with([](Workload& w) { w.transfers[0].bytes = 0; }),
             "transfer 0 has 0 bytes, not at least 1");
   EXPECT_EQ(with([](Workload& w) { w.transfers[2].distance = 0; }),
-            "transfer 2 is needed 0 steps later, not 1 to 2");
-  EXPECT_EQ(with([](Workload& w) { w.transfers[0].distance = 3; }),
-            "transfer 0 is needed 3 steps later, not 0 to 2");
+            "transfer 2 is needed 0 steps later, not 1 to 3");
+  EXPECT_EQ(with([](Workload& w) { w.transfers[0].distance = 4; }),
+            "transfer 0 is needed 4 steps later, not 0 to 3");
   EXPECT_EQ(with([](Workload& w) { w.transfers[2].consumer = {1, 0}; }),
             "transfer 2 is a gradient of device 0 that device 1 needs");
   EXPECT_EQ(with([](Workload& w) {

@@ -9,10 +9,10 @@ namespace trireme {
 namespace {
 
 // The first steps of a pipeline whose steps overlap are not like the others.
-constexpr int32_t kSteps = 12;
+constexpr int32_t kSteps = 14;
 constexpr int32_t kMeasuredSteps = 4;
-// Two steps after it all that it makes has arrived.
-constexpr int32_t kOrderedStep = kSteps - 3;
+// Three steps after it all that it makes has arrived.
+constexpr int32_t kOrderedStep = kSteps - 4;
 
 constexpr PolicyRow kNoPolicy = {};
 

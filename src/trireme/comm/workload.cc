@@ -46,8 +46,8 @@ Status check_transfer(const Workload& workload, size_t t) {
     return Error{fmt::format("transfer {} has {} bytes, not at least 1", t, transfer.bytes)};
   }
   const int32_t least = is_message(transfer.kind) ? 0 : 1;
-  if (transfer.distance < least || transfer.distance > 2) {
-    return Error{fmt::format("transfer {} is needed {} steps later, not {} to 2", t,
+  if (transfer.distance < least || transfer.distance > 3) {
+    return Error{fmt::format("transfer {} is needed {} steps later, not {} to 3", t,
                              transfer.distance, least)};
   }
   return is_message(transfer.kind) ? Status() : check_gradient(workload, t);

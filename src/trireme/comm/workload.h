@@ -17,6 +17,7 @@
 #include "trireme/base/result.h"
 #include "trireme/base/sim_time.h"
 #include "trireme/comm/transfer.h"
+#include "trireme/cost/layer_costs.h"
 
 namespace trireme {
 
@@ -31,18 +32,6 @@ struct Workload {
 // Every index is in its range, times and bytes are not negative, gradients of a device have one
 // route and a distance of at least 1, and the tasks can all run.
 [[nodiscard]] Status verify_workload(const Workload& workload);
-
-// One layer of a model.
-struct LayerCosts {
-  SimTime forward = 0;   // of a micro-batch
-  SimTime backward = 0;  // the same
-  int64_t gradient_bytes = 0;
-  // Of an embedding table, the rows that a replica's batch touches, as bytes: those that the next
-  // batch reads, and those that it does not. Both 0: a gradient like others.
-  int64_t prior_row_bytes = 0;
-  int64_t delayed_row_bytes = 0;
-  bool operator==(const LayerCosts&) const = default;
-};
 
 // The transfers of a layer's gradient, whose ends and route are those of `transfer`: one; or, where
 // the rows of a table travel in less time than the table, that and two for the rows, of which those

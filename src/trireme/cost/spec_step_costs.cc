@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -102,6 +103,8 @@ class SpecCosting {
   double logits_ = 0;
 };
 
+constexpr double kGradientBytes = 2;
+
 }  // namespace
 
 Result<StepCosts> step_costs_of_spec(const ModelSpec& spec, const TrainingLayout& layout,
@@ -113,7 +116,6 @@ Result<StepCosts> step_costs_of_spec(const ModelSpec& spec, const TrainingLayout
     return Error{fmt::format("{} layers do not divide into pp={} times {} chunks", spec.layers,
                              layout.pp, chunks.chunks)};
   }
-  constexpr double kGradientBytes = 2;
   constexpr double kStateBytes = 2 + 2 + 12;
   const SpecCosting costing(spec, layout, spec.layers / pieces, device, hosts);
   StepCosts costs;
@@ -142,6 +144,44 @@ Result<StepCosts> step_costs_of_spec(const ModelSpec& spec, const TrainingLayout
   costs.scalar_bytes = int64_t{16} * (layout.global_batch / layout.micro_batch);
   TRIREME_TRY(verify_step_costs(costs));
   return costs;
+}
+
+StepLayers step_layers_of_spec(const ModelSpec& spec, const TrainingLayout& layout,
+                               const SpecChunks& chunks, const DeviceModel& device,
+                               const TrainingHosts& hosts) {
+  const auto num_stages = static_cast<int32_t>(layout.pp);
+  const int64_t pieces = layout.pp * chunks.chunks;
+  const SpecCosting costing(spec, layout, spec.layers / pieces, device, hosts);
+  const ChunkCosts layer = SpecCosting(spec, layout, 1, device, hosts).chunk(false, false);
+  const int64_t layer_bytes = step_cost_bytes(kGradientBytes * costing.layer_parameters() /
+                                              static_cast<double>(spec.layers / pieces));
+  const int64_t table_bytes = step_cost_bytes(kGradientBytes * costing.embedding_parameters());
+  StepLayers layers(static_cast<size_t>(layout.pp));
+  for (int32_t stage = 0; stage < num_stages; ++stage) {
+    bool has_embedding = false;
+    for (int32_t chunk = 0; chunk < chunks.chunks; ++chunk) {
+      const int64_t piece = int64_t{chunk} * num_stages +
+                            place_within_chunk(chunks.placement, num_stages, chunk, stage);
+      std::vector<LayerCosts> of_chunk(
+          static_cast<size_t>(spec.layers / pieces),
+          {.forward = layer.forward, .backward = layer.backward, .gradient_bytes = layer_bytes});
+      const ChunkCosts first = costing.chunk(piece == 0, false);
+      const ChunkCosts plain = costing.chunk(false, false);
+      const ChunkCosts last = costing.chunk(false, piece == pieces - 1);
+      of_chunk.front().forward += first.forward - plain.forward;
+      of_chunk.front().backward += first.backward - plain.backward;
+      of_chunk.back().forward += last.forward - plain.forward;
+      of_chunk.back().backward += last.backward - plain.backward;
+      const bool uses_table = piece == 0 || piece == pieces - 1;
+      // The head alone has it where its backward begins.
+      if (uses_table && !has_embedding) {
+        (piece == 0 ? of_chunk.front() : of_chunk.back()).gradient_bytes += table_bytes;
+      }
+      has_embedding = has_embedding || uses_table;
+      layers[static_cast<size_t>(stage)].push_back(std::move(of_chunk));
+    }
+  }
+  return layers;
 }
 
 }  // namespace trireme

@@ -15,6 +15,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/cost/device_model.h"
+#include "trireme/cost/layer_costs.h"
 #include "trireme/cost/model_spec.h"
 #include "trireme/cost/step_costs.h"
 #include "trireme/cost/training_cost.h"
@@ -34,5 +35,12 @@ struct SpecChunks {
                                                    const SpecChunks& chunks,
                                                    const DeviceModel& device,
                                                    const TrainingHosts& hosts);
+
+// The layers of the same. The embedding is part of the first one and the head of the last; their
+// shared table is that of the first where a stage holds both.
+// REQUIRES: what step_costs_of_spec() takes.
+[[nodiscard]] StepLayers step_layers_of_spec(const ModelSpec& spec, const TrainingLayout& layout,
+                                             const SpecChunks& chunks, const DeviceModel& device,
+                                             const TrainingHosts& hosts);
 
 }  // namespace trireme

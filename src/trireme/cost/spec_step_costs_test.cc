@@ -29,6 +29,34 @@ TEST(StepCostsOfSpec, AddUpToTheFormulaOfAStep) {
   EXPECT_NEAR(seconds, 8 * step.layer_s + step.embedding_s + step.head_s + twice, 1e-7);
 }
 
+TEST(StepCostsOfSpec, AddUpFromTheirLayers) {
+  for (const Placement placement : {Placement::kLooped, Placement::kV}) {
+    for (const int64_t pp : {1, 2}) {
+      const TrainingLayout layout = {.dp = 2, .pp = pp, .micro_batch = 2, .global_batch = 16};
+      const SpecChunks chunks = {.chunks = 2, .placement = placement};
+      const StepCosts costs = step_costs_of_spec(kSpec, layout, chunks, kDevice, kHosts).value();
+      const StepLayers layers = step_layers_of_spec(kSpec, layout, chunks, kDevice, kHosts);
+      for (size_t s = 0; s < static_cast<size_t>(pp); ++s) {
+        int64_t bytes = 0;
+        for (size_t c = 0; c < 2; ++c) {
+          ASSERT_EQ(layers[s][c].size(), static_cast<size_t>(4 / pp));
+          SimTime forward = 0;
+          SimTime backward = 0;
+          for (const LayerCosts& layer : layers[s][c]) {
+            forward += layer.forward;
+            backward += layer.backward;
+            bytes += layer.gradient_bytes;
+          }
+          // A time is rounded once for each layer, and for the ends.
+          EXPECT_NEAR(forward, costs.stages[s].chunks[c].forward, 4);
+          EXPECT_NEAR(backward, costs.stages[s].chunks[c].backward, 4);
+        }
+        EXPECT_EQ(bytes, costs.stages[s].bucket_bytes[0]);
+      }
+    }
+  }
+}
+
 TEST(StepCostsOfSpec, DivideABackwardByWhatItsProductsMake) {
   const TrainingLayout layout = {.pp = 2, .micro_batch = 2, .global_batch = 8};
   DeviceModel device = kDevice;

@@ -89,7 +89,39 @@ class StageCosting {
     return costs;
   }
 
+  [[nodiscard]] Result<StepLayers> layers() const {
+    TRIREME_TRY(const Partition partition, partition_by_plan(plan_, graph_));
+    StepLayers layers;
+    for (const Stage& stage : partition.stages) {
+      std::set<int32_t> seen;
+      std::vector<std::vector<LayerCosts>>& chunks = layers.emplace_back();
+      for (const int32_t index : stage.virtual_stages) {
+        chunks.push_back(block_costs(partition.virtual_stages[index], seen));
+      }
+    }
+    return layers;
+  }
+
  private:
+  // The blocks of a virtual stage that it runs; `seen` are the parameters of its stage before it.
+  [[nodiscard]] std::vector<LayerCosts> block_costs(const VirtualStage& stage,
+                                                    std::set<int32_t>& seen) const {
+    std::vector<LayerCosts> layers;
+    const std::vector<std::vector<NodeId>> parts = by_block(stage.nodes);
+    for (size_t b = 0; b < parts.size(); ++b) {
+      if (parts[b].empty()) continue;
+      std::vector<std::vector<NodeId>> alone(parts.size());
+      alone[b] = parts[b];
+      LayerCosts& layer = layers.emplace_back();
+      layer.forward = pass_time(BlockPass::kForward, alone);
+      layer.backward = pass_time(BlockPass::kBackward, alone);
+      for (const int32_t input : trained_inputs(graph_, gets_, parts[b])) {
+        if (seen.insert(input).second) layer.gradient_bytes += accumulator_bytes(graph_, input);
+      }
+    }
+    return layers;
+  }
+
   [[nodiscard]] Result<StageCosts> stage_costs(const Partition& partition,
                                                const Stage& stage) const {
     StageCosts costs;
@@ -298,15 +330,31 @@ int64_t static_bytes(const Graph& graph, const Stage& stage, int32_t num_optimiz
   return sum;
 }
 
-Result<StepCosts> step_costs_of(const Graph& graph, const Plan& plan, int64_t micro_batch,
-                                const Profile* measured, const AnalyticOptions& options) {
+namespace {
+
+Result<Profile> known_profile(const Graph& graph, const Plan& plan, int64_t micro_batch,
+                              const Profile* measured, const AnalyticOptions& options) {
   TRIREME_CHECK(micro_batch >= 1, "a micro-batch has samples");
   TRIREME_TRY(const Profile analytic, analytic_profile(graph, plan.model, {micro_batch}, options));
-  TRIREME_TRY(Profile profile,
-              measured == nullptr ? Result(analytic) : fill_profile(*measured, analytic));
+  return measured == nullptr ? Result(analytic) : fill_profile(*measured, analytic);
+}
+
+}  // namespace
+
+Result<StepCosts> step_costs_of(const Graph& graph, const Plan& plan, int64_t micro_batch,
+                                const Profile* measured, const AnalyticOptions& options) {
+  TRIREME_TRY(Profile profile, known_profile(graph, plan, micro_batch, measured, options));
   TRIREME_TRY(std::vector<int32_t> starts, profile_blocks(graph));
   return StageCosting(graph, plan, micro_batch, options, std::move(profile), std::move(starts))
       .run();
+}
+
+Result<StepLayers> step_layers_of(const Graph& graph, const Plan& plan, int64_t micro_batch,
+                                  const Profile* measured, const AnalyticOptions& options) {
+  TRIREME_TRY(Profile profile, known_profile(graph, plan, micro_batch, measured, options));
+  TRIREME_TRY(std::vector<int32_t> starts, profile_blocks(graph));
+  return StageCosting(graph, plan, micro_batch, options, std::move(profile), std::move(starts))
+      .layers();
 }
 
 }  // namespace trireme

@@ -13,6 +13,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/cost/device_model.h"
+#include "trireme/cost/layer_costs.h"
 #include "trireme/cost/profile.h"
 #include "trireme/cost/step_costs.h"
 #include "trireme/graph/graph.h"
@@ -49,5 +50,11 @@ struct AnalyticOptions {
 [[nodiscard]] Result<StepCosts> step_costs_of(const Graph& graph, const Plan& plan,
                                               int64_t micro_batch, const Profile* measured,
                                               const AnalyticOptions& options);
+
+// The blocks of the same, as layers. A parameter that several blocks of a stage use belongs to the
+// first of them, whose backward is the last to add to its gradient. Errors: the same.
+[[nodiscard]] Result<StepLayers> step_layers_of(const Graph& graph, const Plan& plan,
+                                                int64_t micro_batch, const Profile* measured,
+                                                const AnalyticOptions& options);
 
 }  // namespace trireme

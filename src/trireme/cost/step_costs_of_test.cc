@@ -101,6 +101,46 @@ TEST(StepCostsOf, CountParametersGradientsAndWhatTheOptimizerKeeps) {
             2 * 128);
 }
 
+TEST(StepCostsOf, TheLayersOfAStageAddUpToItsPassesAndBuckets) {
+  const Graph graph = parse_graph(kModel).value();
+  for (const int32_t pp : {1, 2}) {
+    const Plan plan = build_plan(graph, "m.pt2", {.pp = pp, .dp = 2, .micro_batches = 4}).value();
+    const StepCosts costs = step_costs_of(graph, plan, 3, nullptr, options()).value();
+    const StepLayers layers = step_layers_of(graph, plan, 3, nullptr, options()).value();
+    ASSERT_EQ(layers.size(), static_cast<size_t>(pp));
+    for (size_t s = 0; s < layers.size(); ++s) {
+      LayerCosts sum;
+      for (const LayerCosts& layer : layers[s][0]) {
+        sum.forward += layer.forward;
+        sum.backward += layer.backward;
+        sum.gradient_bytes += layer.gradient_bytes;
+      }
+      EXPECT_EQ(sum.forward, costs.stages[s].chunks[0].forward);
+      EXPECT_EQ(sum.backward, costs.stages[s].chunks[0].backward);
+      EXPECT_EQ(sum.gradient_bytes, costs.stages[s].bucket_bytes[0]);
+    }
+  }
+}
+
+TEST(StepCostsOf, ATiedParameterBelongsToTheFirstLayerThatUsesIt) {
+  const Graph graph = parse_graph(R"(hint s0 = 3
+parameter %w "a.weight" f32[4,4] grad
+input %x "x" f32[s0,4]
+input %y "y" i64[s0]
+%h = aten.linear.default(input=%x, weight=%w) -> f32[s0,4] @ a Linear
+%r = aten.relu.default(self=%h) -> f32[s0,4] @ act ReLU
+%o = aten.linear.default(input=%r, weight=%w) -> f32[s0,4] @ b Linear
+%loss = aten.cross_entropy_loss.default(self=%o, target=%y) -> f32[] @ criterion Loss
+return %loss
+)")
+                          .value();
+  const Plan plan = build_plan(graph, "m.pt2", {.dp = 2}).value();
+  const StepLayers layers = step_layers_of(graph, plan, 3, nullptr, options()).value();
+  ASSERT_GE(layers[0][0].size(), 2U);
+  EXPECT_EQ(layers[0][0].front().gradient_bytes, 64);
+  EXPECT_EQ(layers[0][0].back().gradient_bytes, 0);
+}
+
 TEST(StepCostsOf, WhatWasMeasuredComesBeforeTheModel) {
   const Graph graph = parse_graph(kModel).value();
   const Plan plan = plan_of(graph);

@@ -12,85 +12,98 @@ bool is_among(int32_t value, const std::vector<int32_t>& values) {
   return std::ranges::find(values, value) != values.end();
 }
 
+// Calls `visit` for every flow that does not wait for its turn.
+template <typename Lanes, typename Visit>
+void for_each_in_turn(Lanes& lanes, const Visit& visit) {
+  for (auto& [lane, flows] : lanes) {
+    const size_t num_flows = flows.front().flow.in_turn ? 1 : flows.size();
+    for (size_t i = 0; i < num_flows; ++i) visit(flows[i]);
+  }
+}
+
 }  // namespace
 
 void Flows::settle(SimTime now) {
-  for (Running& running : running_) {
-    if (running.share == 0) continue;
+  for_each_in_turn(lanes_, [&](Running& running) {
+    if (running.share == 0) return;
     const int64_t served = (now - last_) * kPartsOfNanosecond / running.share;
     running.left = std::max<int64_t>(0, running.left - served);
-  }
+  });
   last_ = now;
 }
 
 void Flows::reshare(SimTime now) {
-  std::vector<int32_t> lanes;         // whose first flow has been seen
   std::vector<int32_t> urgent_links;  // that urgent flows leave their sender by
-  for (Running& running : running_) {
-    const bool waits_its_turn = running.flow.in_turn && is_among(running.flow.lane, lanes);
-    if (running.flow.in_turn && !waits_its_turn) lanes.push_back(running.flow.lane);
-    running.share = waits_its_turn || running.startup_end > now ? 0 : 1;
+  for_each_in_turn(lanes_, [&](Running& running) {
+    running.share = running.startup_end > now ? 0 : 1;
     if (running.share != 0 && running.flow.is_urgent && !running.flow.path->empty()) {
       urgent_links.push_back(running.flow.path->front());
     }
-  }
+  });
   std::ranges::fill(num_on_link_, 0);
-  for (Running& running : running_) {
-    if (running.share == 0) continue;
+  for_each_in_turn(lanes_, [&](Running& running) {
+    if (running.share == 0) return;
     const std::vector<int32_t>& path = *running.flow.path;
     if (!running.flow.is_urgent &&
         std::ranges::any_of(path, [&](int32_t link) { return is_among(link, urgent_links); })) {
       running.share = 0;
-      continue;
+      return;
     }
     for (const int32_t link : path) ++num_on_link_[static_cast<size_t>(link)];
-  }
-  for (Running& running : running_) {
-    if (running.share == 0) continue;
+  });
+  for_each_in_turn(lanes_, [&](Running& running) {
+    if (running.share == 0) return;
     for (const int32_t link : *running.flow.path) {
       running.share = std::max(running.share, num_on_link_[static_cast<size_t>(link)]);
     }
-  }
+  });
 }
 
 void Flows::start(const Flow& flow, SimTime now) {
   settle(now);
-  running_.push_back({.flow = flow,
-                      .startup_end = now + flow.cost.startup,
-                      .left = flow.cost.on_link * kPartsOfNanosecond});
+  lanes_[flow.lane].push_back({.flow = flow,
+                               .sequence = num_started_++,
+                               .startup_end = now + flow.cost.startup,
+                               .left = flow.cost.on_link * kPartsOfNanosecond});
   reshare(now);
 }
 
 SimTime Flows::next_event() const {
   SimTime next = kNever;
-  for (const Running& running : running_) {
+  for_each_in_turn(lanes_, [&](const Running& running) {
     if (running.startup_end > last_) {
       next = std::min(next, running.startup_end);
     } else if (running.share != 0) {
       const int64_t left = running.left * running.share;
       next = std::min(next, last_ + (left + kPartsOfNanosecond - 1) / kPartsOfNanosecond);
     }
-  }
+  });
   return next;
 }
 
 std::vector<int64_t> Flows::advance(SimTime now) {
   settle(now);
-  std::vector<int64_t> arrived;
-  std::vector<int32_t> busy_lanes;
-  std::vector<Running> kept;
-  for (const Running& running : running_) {
-    const bool waits_its_turn = running.flow.in_turn && is_among(running.flow.lane, busy_lanes);
-    if (!waits_its_turn && running.startup_end <= now && running.left == 0) {
-      arrived.push_back(running.flow.id);
-      continue;
+  std::vector<std::pair<int64_t, int64_t>> arrived;  // sequence, id
+  const auto is_over = [&](const Running& running) {
+    if (running.startup_end > now || running.left > 0) return false;
+    arrived.emplace_back(running.sequence, running.flow.id);
+    return true;
+  };
+  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
+    std::deque<Running>& flows = lane->second;
+    if (flows.front().flow.in_turn) {
+      while (!flows.empty() && is_over(flows.front())) flows.pop_front();
+    } else {
+      std::erase_if(flows, is_over);
     }
-    if (running.flow.in_turn && !waits_its_turn) busy_lanes.push_back(running.flow.lane);
-    kept.push_back(running);
+    lane = flows.empty() ? lanes_.erase(lane) : std::next(lane);
   }
-  running_ = std::move(kept);
   reshare(now);
-  return arrived;
+  std::ranges::sort(arrived);
+  std::vector<int64_t> ids;
+  ids.reserve(arrived.size());
+  for (const auto& [sequence, id] : arrived) ids.push_back(id);
+  return ids;
 }
 
 }  // namespace trireme

@@ -149,6 +149,12 @@ TEST(Steps, ARouteOfOneMemberCostsNothing) {
   EXPECT_EQ(run_steps(workload, row("end")).value().step, 20 + 100 + 450 + 500 + 450 + 100);
 }
 
+TEST(Steps, EachUnitOccupiesItsLinksForItsOverhead) {
+  Workload workload = two_stages(400);
+  workload.routes[0].overhead_s = 30e-9;
+  EXPECT_EQ(run_steps(workload, row("fifo")).value().step, 1600 + 30);
+}
+
 TEST(Steps, GradientsMayArriveTwoStepsLater) {
   // One of 1500 a step of 1000, needed two steps later: it fills the link and more.
   const Route route{.link = {.latency_s = 0, .bytes_per_s = 1e9}, .members = 2, .path = {0}};
@@ -183,6 +189,8 @@ TEST(Workload, IsRefusedInOneSentence) {
   EXPECT_EQ(with([](Workload& w) { w.routes[1].num_servers = 3; }),
             "route 1 has 3 servers, not 0 to 2, as many as members");
   EXPECT_EQ(with([](Workload& w) { w.routes[0].path = {0, 4}; }), "route 0 has link 4 of 4");
+  EXPECT_EQ(with([](Workload& w) { w.routes[0].overhead_s = -1; }),
+            "route 0 has an overhead of -1 s");
   EXPECT_EQ(with([](Workload& w) { w.transfers[0].producer.task = 3; }),
             "transfer 0: its producer is task 3 of device 0, which does not exist");
   EXPECT_EQ(with([](Workload& w) { w.transfers[0].consumer.device = 2; }),

@@ -50,7 +50,8 @@ std::string_view to_text(TransferKind kind) {
 UnitCost unit_cost(Operation operation, int64_t bytes, const Route& route) {
   const double startup = seconds_of(operation, 0, route);
   const double whole = seconds_of(operation, static_cast<double>(bytes), route);
-  return {.startup = to_sim_time(startup), .on_link = to_sim_time(whole - startup)};
+  return {.startup = to_sim_time(startup),
+          .on_link = to_sim_time(whole - startup + route.overhead_s)};
 }
 
 }  // namespace trireme

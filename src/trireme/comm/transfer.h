@@ -31,6 +31,7 @@ struct Route {
   AlphaBeta link;                  // of the slowest hop
   int32_t members = 2;             // of the ring; 2 for messages
   std::vector<int32_t> path = {};  // links; the first is that by which the sender leaves its host
+  double overhead_s = 0;  // of each unit, whatever its size: its links carry nothing meanwhile
   Summing summing = Summing::kRing;
   int32_t num_servers = 0;  // of kServers: 0 to members
   bool operator==(const Route&) const = default;
@@ -48,7 +49,8 @@ struct Route {
 // With k servers as many as members that is bytes beta, with none what the ring has.
 enum class Operation : uint8_t { kAllReduce, kReduceScatter, kAllGather, kRows, kMessage };
 
-// The start-up occupies no link; the rest does, alone or with others.
+// and the route's overhead each. The start-up, which is what 0 bytes take without the overhead,
+// occupies no link; the rest does, alone or with others.
 struct UnitCost {
   SimTime startup = 0;
   SimTime on_link = 0;

@@ -60,6 +60,9 @@ Status check_routes(const Workload& workload) {
       return Error{fmt::format("route {} has {} members, {} bytes a second and a latency of {} s",
                                r, route.members, route.link.bytes_per_s, route.link.latency_s)};
     }
+    if (!(route.overhead_s >= 0)) {
+      return Error{fmt::format("route {} has an overhead of {} s", r, route.overhead_s)};
+    }
     if (route.num_servers < 0 || route.num_servers > route.members) {
       return Error{fmt::format("route {} has {} servers, not 0 to {}, as many as members", r,
                                route.num_servers, route.members)};

@@ -26,6 +26,14 @@ std::vector<UnitKey> first_alone(const CommState& state) {
   return {state.waiting.begin()->first};
 }
 
+double bytes_in(SimTime time, const Route& route) {
+  constexpr int64_t kBytes = 1'000'000'000;
+  const UnitCost cost = unit_cost(Operation::kAllReduce, kBytes, route);
+  const SimTime bytes = cost.on_link - unit_cost(Operation::kAllReduce, 0, route).on_link;
+  if (bytes == 0) return 0;
+  return static_cast<double>(kBytes) * static_cast<double>(time) / static_cast<double>(bytes);
+}
+
 std::vector<int32_t> by_readiness(const StageProblem& problem) {
   std::vector<int32_t> order;
   for (size_t g = 0; g < problem.gradients.size(); ++g) order.push_back(static_cast<int32_t>(g));

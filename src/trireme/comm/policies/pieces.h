@@ -24,6 +24,9 @@ namespace trireme {
 // The most urgent unit, when none is in flight.
 [[nodiscard]] std::vector<UnitKey> first_alone(const CommState& state);
 
+// What an all-reduce brings to its end in so long, once it has started up.
+[[nodiscard]] double bytes_in(SimTime time, const Route& route);
+
 // Gradients in the order in which they are ready; where several are at once, those that are needed
 // last come first, as a backward makes them.
 [[nodiscard]] std::vector<int32_t> by_readiness(const StageProblem& problem);

@@ -6,15 +6,16 @@
 //
 //   +allreduce  by deadline: what the forward needs first goes first, across steps. Gradients are
 //               cut into chunks, so that a message or something more urgent waits for no more than
-//               a chunk or two. The next chunk starts up while one travels; what takes less on the
-//               link than a start-up is joined to what comes next, so that start-ups cost nothing.
+//               a chunk or two. The next chunk starts up while one travels, and several where they
+//               are small; what takes less on the link than a start-up is joined to what comes
+//               next. So start-ups cost next to nothing.
 //   +sparse     rows of embedding tables are exchanged instead of tables: those that the next batch
 //               reads by their deadline, the others behind all that is needed sooner
 //   +p2p        a sender's link serves messages between stages before anything else
 //   +runtime    an arbiter holds gradients while a message is on any of their links (arbiter.h)
 //
-// The last three are switches of the row (policies.h). A chunk takes four start-ups on the link
-// unless its size is asked for.
+// The last three are switches of the row (policies.h). Unless its size is asked for, a chunk takes
+// four start-ups on the link, and what it costs whatever its size is 3 % of it at most.
 
 #include <algorithm>
 #include <cmath>
@@ -27,16 +28,19 @@ namespace {
 
 constexpr int32_t kInFlight = 2;
 constexpr double kStartupsOfAChunk = 4;
-constexpr int64_t kLeastChunk = int64_t{256} << 10;
-constexpr int64_t kMostChunk = int64_t{32} << 20;
+constexpr double kOverheadsOfAChunk = 32;
+constexpr double kLeastChunk = 256 << 10;
 
 int64_t chunk_bytes_for(const Route& route) {
-  const UnitCost cost = unit_cost(Operation::kAllReduce, kMostChunk, route);
-  if (cost.on_link == 0) return kMostChunk;
-  const double share =
-      kStartupsOfAChunk * static_cast<double>(cost.startup) / static_cast<double>(cost.on_link);
-  const double bytes = std::min(1.0, share) * static_cast<double>(kMostChunk);
-  return std::max(kLeastChunk, static_cast<int64_t>(bytes));
+  const UnitCost fixed = unit_cost(Operation::kAllReduce, 0, route);
+  return std::llround(std::max({kLeastChunk, kStartupsOfAChunk * bytes_in(fixed.startup, route),
+                                kOverheadsOfAChunk * bytes_in(fixed.on_link, route)}));
+}
+
+// Pieces of the same size, none larger than a chunk.
+int64_t even_piece(int64_t bytes, int64_t chunk_bytes) {
+  const int64_t num_pieces = (bytes + chunk_bytes - 1) / chunk_bytes;
+  return (bytes + num_pieces - 1) / num_pieces;
 }
 
 class TriRace final : public Policy {
@@ -47,8 +51,8 @@ class TriRace final : public Policy {
                                              : chunk_bytes_for(problem.route)) {}
 
   std::vector<Unit> on_ready(const GradientRef& ready) override {
-    std::vector<Unit> units = cut(problem_, ready, chunk_bytes_, 0);
     const GradientView& gradient = problem_.gradients[static_cast<size_t>(ready.gradient)];
+    std::vector<Unit> units = cut(problem_, ready, even_piece(gradient.bytes, chunk_bytes_), 0);
     for (Unit& unit : units) {
       unit.priority = gradient.deadline + ready.iteration * problem_.step;
     }
@@ -56,7 +60,7 @@ class TriRace final : public Policy {
   }
 
   std::vector<UnitKey> pick(const CommState& state) override {
-    if (state.num_in_flight >= kInFlight) return {};
+    if (state.num_in_flight >= kInFlight && state.bytes_in_flight >= chunk_bytes_) return {};
     std::vector<UnitKey> keys;
     const Unit& first = state.waiting.begin()->second;
     int64_t bytes = 0;

@@ -83,12 +83,11 @@ class Planner {
   }
 
   [[nodiscard]] int64_t bytes_for(SimTime gap, int64_t left) const {
-    const UnitCost block = unit_cost(Operation::kAllReduce, block_bytes_, problem_.route);
-    if (gap >= seconds_of(left) || block.on_link == 0) return left;
+    const SimTime alpha = seconds_of(0);
+    const SimTime block = seconds_of(block_bytes_) - alpha;
+    if (gap >= seconds_of(left) || block == 0) return left;
     int64_t blocks = 1;
-    if (gap > block.startup) {
-      blocks = (gap - block.startup + block.on_link - 1) / block.on_link;
-    }
+    if (gap > alpha) blocks = (gap - alpha + block - 1) / block;
     return std::min(left, blocks * block_bytes_);
   }
 

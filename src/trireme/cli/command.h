@@ -27,6 +27,7 @@ struct Command {
 // Each in the file of its name; `eval` is with `train`.
 RequestMaker add_inspect(CLI::App& app);
 RequestMaker add_plan(CLI::App& app);
+RequestMaker add_policies(CLI::App& app);
 RequestMaker add_profile(CLI::App& app);
 RequestMaker add_probe(CLI::App& app);
 RequestMaker add_rehearse(CLI::App& app);

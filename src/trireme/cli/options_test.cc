@@ -71,14 +71,14 @@ TEST(Options, RefusesWhatContradictsItself) {
             "trireme: --eps is for --optimizer adamw, not sgd\n");
   EXPECT_EQ(train_refusal({"--plan", "p.yaml", "--pp", "2"}),
             "trireme: --plan p.yaml already says what --pp says; leave one of them out\n");
-  EXPECT_EQ(
-      refusal({"trian"}),
-      "trireme: there is no command trian; known are inspect, plan, schedule, profile, probe, "
-      "simulate, "
-      "rehearse, report, train, "
-      "eval; see "
-      "trireme "
-      "--help\n");
+  EXPECT_EQ(refusal({"trian"}),
+            "trireme: there is no command trian; known are inspect, plan, policies, schedule, "
+            "profile, probe, "
+            "simulate, "
+            "rehearse, report, train, "
+            "eval; see "
+            "trireme "
+            "--help\n");
 }
 
 TEST(Options, RefusesNumbersThatDoNotTrain) {
@@ -100,11 +100,12 @@ TEST(Options, RefusesNumbersThatDoNotTrain) {
 }
 
 TEST(Options, QuotesWhatItRefusesInOneLine) {
-  EXPECT_EQ(refusal({"train\x1b[2J"}),
-            "trireme: there is no command train\\x1b[2J; known are inspect, plan, schedule, "
-            "profile, probe, simulate, "
-            "rehearse, report, train, eval; "
-            "see trireme --help\n");
+  EXPECT_EQ(
+      refusal({"train\x1b[2J"}),
+      "trireme: there is no command train\\x1b[2J; known are inspect, plan, policies, schedule, "
+      "profile, probe, simulate, "
+      "rehearse, report, train, eval; "
+      "see trireme --help\n");
   EXPECT_EQ(refusal({"inspect", "m.pt2", "--no\nsuch"}),
             "trireme: inspect does not take --no\\x0asuch; see trireme inspect --help\n");
   EXPECT_LT(refusal({"plan", "m.pt2", "--pp", std::string(50'000, '\b')}).size(), 2100U);

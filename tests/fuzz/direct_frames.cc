@@ -29,7 +29,7 @@ FrameStream stream_to(FileDescriptor& other_end) {
   int ends[2];
   TRIREME_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0, "no sockets");
   other_end = FileDescriptor(ends[1]);
-  return FrameStream(FileDescriptor(ends[0]));
+  return FrameStream(make_socket_channel(FileDescriptor(ends[0])));
 }
 
 }  // namespace

@@ -1,57 +1,34 @@
-// DirectLoop: the thread of a rank that moves its bytes, and the tickets of what it moves.
+// DirectLoop: the tickets of a rank, and who drives its DirectEngine.
 //
-// One thread posts and waits; the loop's thread alone touches streams and buffers. It sleeps in
-// epoll_wait(). Each round takes what was posted, serves all urgent streams, and moves at most one
-// frame of bulk in and one out, so bulk is never more than a frame ahead of what is urgent.
+// The thread of the rank drives while it waits, so that the common case costs no change of threads;
+// the loop's own thread drives while the rank computes. Whoever drives has the turn:
 //
-// The first failure fails all that is posted, now and later: a run that has lost a rank is over.
-// From then on the loop touches no buffer.
+//   rank     wait ~~~~ | post | wait ~~~~~~ | computes ...................... | wait ~~~~
+//   loop     parked                              | drives, sleeps in epoll ...     | parked
+//                                           <--->
+//                                         kHandBack: the rank is likely to wait again at once
+//
+// Both sleep in epoll_wait() without the turn. The kernel tells an event to the one that went to
+// sleep last; if that is not the rank, it moves what there is, wakes the rank and parks.
+// A post that only queues leaves the work to the next driver; a send tries the turn and takes its
+// first frame along, so that what is short has left before the rank goes on to compute.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "trireme/base/result.h"
-#include "trireme/exec/file_descriptor.h"
 #include "trireme/exec/transport.h"
-#include "trireme/exec/wake_event.h"
-#include "trireme/transport/peer_streams.h"
-#include "trireme/transport/reduction.h"
+#include "trireme/transport/direct_engine.h"
 
 namespace trireme {
-
-struct DirectPeer {
-  std::string name;                      // "rank 2 (stage 0, replica 1) at 10.0.0.3"
-  std::unique_ptr<PeerStreams> streams;  // null: this rank
-};
-
-struct DirectCommunicator {
-  std::string name;
-  std::vector<int32_t> members;
-  uint64_t space = 0;  // not 0, and the same at all members
-};
-
-// What is posted. REQUIRES: a peer other than this rank, or a communicator that outlives the loop.
-struct DirectOperation {
-  enum class Kind : uint8_t { kSend, kReceive, kAllReduce };
-  Kind kind = Kind::kSend;
-  int32_t peer = -1;
-  int32_t tag = 0;
-  const DirectCommunicator* communicator = nullptr;
-  DType dtype = DType::kUint8;
-  std::span<std::byte> bytes;
-  Urgency urgency = Urgency::kUrgent;
-};
 
 class DirectLoop {
  public:
@@ -61,65 +38,56 @@ class DirectLoop {
   DirectLoop(const DirectLoop&) = delete;
   DirectLoop& operator=(const DirectLoop&) = delete;
 
+  // One thread posts and waits.
   Ticket post(const DirectOperation& operation);
   Status wait(Ticket ticket);
 
  private:
-  struct Posted {
-    Ticket ticket;
-    DirectOperation operation;
+  using Clock = std::chrono::steady_clock;
+  enum class Driver : uint8_t { kRank, kLoop };
+  enum class Drive : uint8_t {
+    kAllMoved,  // nothing can be done now
+    kStopped,   // there may be more
   };
-  // A stream of a peer as epoll has told it: epoll tells each change once (EPOLLET).
-  struct Readiness {
-    bool is_readable = false;  // there may be more
-    bool is_closing = false;   // the peer has closed, and what it sent before may still be there
-    bool is_blocked = false;   // the kernel takes nothing until it says so
-  };
-  enum class Life : uint8_t { kGoesOn, kEnds };
 
-  // All below: on the loop's thread.
+  // The loop's thread.
   void run();
-  Life take_posted();
-  void start(const Posted& posted);
-  void start_all_reduce(const Posted& posted);
-  void wait_for_events(bool may_sleep);
-  void serve_urgent();
-  void serve_bulk();
-  // Whether a round has left something that can be done at once.
-  [[nodiscard]] bool has_more() const;
-  StreamState receive_on(size_t slot);
-  StreamState send_on(size_t slot);
-  void look_after_end(size_t slot);
-  [[nodiscard]] std::string why_no_end(const DirectOperation& operation) const;
-  void finish(Ticket ticket, std::optional<Error> error = {});
-  void fail(const std::string& message);
-  void publish_failure();
+  // Until the rank has not waited for kHandBack or calls; false: the loop ends.
+  bool park();
+  // Until the rank waits.
+  void watch();
 
-  // A slot is a stream: kNumUrgencies x rank + urgency.
-  [[nodiscard]] FrameStream* stream_at(size_t slot) const;
+  // Drives the engine until nothing can be done or the driver must stop. REQUIRES: the turn.
+  Drive drive(Driver driver);
+  [[nodiscard]] bool must_stop(Driver driver);
+  // REQUIRES: the turn.
+  void start_posted();
+  void publish_ended(Driver driver);
+  // Moves what of `ticket` can be moved; whether it has ended.
+  bool drive_until_over(Ticket ticket);
+  void give_up(Ticket ticket);
+  void call_driver();
+  // All REQUIRE mutex_.
+  [[nodiscard]] bool is_over(Ticket ticket) const;
+  [[nodiscard]] bool is_hot(Clock::time_point now) const;
+  Status take_outcome(Ticket ticket);
 
-  const int32_t rank_;
   const std::chrono::milliseconds timeout_;
-  // Of the loop's thread:
-  std::vector<DirectPeer> peers_;
-  std::vector<Readiness> readiness_;  // by slot
-  size_t last_received_ = 0;          // slot of bulk; the next one is served next
-  size_t last_sent_ = 0;
-  std::map<int32_t, std::unique_ptr<Reduction>> reductions_;  // by ticket
-  std::map<uint64_t, uint64_t> next_tags_;                    // by space
-  std::optional<std::string> failing_;
-  FileDescriptor epoll_;
+  std::mutex turn_;  // guards engine_; never taken with mutex_ held
+  DirectEngine engine_;
 
-  WakeEvent wake_;
   std::mutex mutex_;  // guards everything below but the thread
-  std::condition_variable has_changed_;
-  std::vector<Posted> posted_;
+  std::condition_variable parked_;
+  std::vector<DirectPosted> posted_;
   std::map<int32_t, DirectOperation> open_;       // by ticket: neither done nor failed
   std::map<int32_t, std::optional<Error>> done_;  // by ticket: not yet waited for
   std::optional<Error> failure_;
   std::optional<Ticket> awaited_;
-  std::optional<Ticket> given_up_;
+  Clock::time_point last_wait_;  // when a wait last began or ended
   int32_t next_ticket_ = 0;
+  bool is_parked_ = false;    // the loop's thread watches nothing
+  bool sleeps_long_ = false;  // and looks for nothing but a call
+  bool is_called_ = false;
   bool must_end_ = false;
   std::jthread thread_;  // last: it uses the members above
 };

@@ -115,7 +115,7 @@ FrameStream make_stream(FileDescriptor socket) {
   // So that what is urgent is not behind what the kernel has not sent yet.
   const auto unsent = static_cast<int>(kMaxFrameData);
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
-  return FrameStream(std::move(socket));
+  return FrameStream(make_socket_channel(std::move(socket)));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <fmt/format.h>
@@ -38,7 +37,7 @@ void FrameStream::begin_frame() {
     add_header(headers_.front());
     headers_.pop_front();
   }
-  if (frame_->headers_size > 0) return;
+  if (messages_.empty() || frame_->headers_size == frame_->headers.size()) return;
   Message& message = messages_.front();
   const size_t size = std::min(kMaxFrameData, message.bytes.size() - message.num_framed);
   add_header(
@@ -58,15 +57,8 @@ StreamState FrameStream::send_some() {
   std::array<iovec, 2> parts = {
       iovec{frame.headers.data() + header_sent, frame.headers_size - header_sent},
       iovec{const_cast<std::byte*>(frame.data.data()) + data_sent, frame.data.size() - data_sent}};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent < 0) {
-    if (errno == EINTR) return StreamState::kMoved;
-    if (errno == EAGAIN) return StreamState::kIdle;
-    return end(reason_of(errno));
-  }
+  const ssize_t sent = channel_->send(parts);
+  if (sent < 0) return errno == EAGAIN ? StreamState::kIdle : end(reason_of(errno));
   frame.num_sent += static_cast<size_t>(sent);
   if (frame.num_sent < frame.headers_size + frame.data.size()) return StreamState::kIdle;
   const bool ends_message = frame.ends_message;
@@ -99,21 +91,14 @@ StreamState FrameStream::receive_some(FrameReceiver& receiver) {
   const size_t header_begin = is_in_data ? 0 : num_header_bytes_;
   std::array<iovec, 2> parts = {iovec{is_in_data ? place_ + num_data_bytes_ : nullptr, data_left},
                                 iovec{&incoming_[header_begin], kHeaderSize - header_begin}};
-  const ssize_t received = ::readv(fd(), parts.data(), parts.size());
-  if (received < 0) {
-    if (errno == EINTR) return StreamState::kMoved;
-    if (errno == EAGAIN) return StreamState::kIdle;
-    return end(reason_of(errno));
-  }
+  const ssize_t received = channel_->receive(parts);
+  if (received < 0) return errno == EAGAIN ? StreamState::kIdle : end(reason_of(errno));
   if (received == 0) return end("");
-  // A read that is not filled has taken all there is.
-  const bool has_all = static_cast<size_t>(received) < parts[0].iov_len + parts[1].iov_len;
-  const StreamState state = has_all ? StreamState::kIdle : StreamState::kMoved;
   const size_t num_data = std::min(static_cast<size_t>(received), data_left);
   const size_t num_header = static_cast<size_t>(received) - num_data;
   if (is_in_data) {
     num_data_bytes_ += num_data;
-    if (num_data < data_left) return state;
+    if (num_data < data_left) return StreamState::kMoved;
     num_header_bytes_ = 0;
     if (const Status taken = receiver.take(header_); !taken.ok()) {
       return end(taken.error().message);
@@ -125,7 +110,7 @@ StreamState FrameStream::receive_some(FrameReceiver& receiver) {
       return end(finished.error().message);
     }
   }
-  return state;
+  return StreamState::kMoved;
 }
 
 }  // namespace trireme

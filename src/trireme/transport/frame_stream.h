@@ -1,7 +1,7 @@
 // FrameStream: one connection to a peer, as frames in and out. Never blocks.
 //
-// Messages are cut into data frames as they are sent; between two frames, grants and refusals go
-// first. Data is read straight into where its receiver wants it. Used by one thread.
+// Messages are cut into data frames as they are sent; grants and refusals go before the
+// next of them. Data is read straight into where its receiver wants it. Used by one thread.
 #pragma once
 
 #include <array>
@@ -9,12 +9,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "trireme/base/result.h"
-#include "trireme/exec/file_descriptor.h"
+#include "trireme/transport/byte_channel.h"
 #include "trireme/transport/wire.h"
 
 namespace trireme {
@@ -31,15 +32,15 @@ class FrameReceiver {
 
 enum class StreamState : uint8_t {
   kMoved,  // and there may be more to do at once
-  kIdle,   // nothing to do, or the kernel takes or has no more now
+  kIdle,   // nothing to do, or the channel takes or has no more now
   kEnded,  // by the peer, or by an error: end_reason()
 };
 
 class FrameStream {
  public:
-  explicit FrameStream(FileDescriptor socket) : socket_(std::move(socket)) {}
+  explicit FrameStream(std::unique_ptr<ByteChannel> channel) : channel_(std::move(channel)) {}
 
-  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] ByteChannel& channel() { return *channel_; }
   [[nodiscard]] bool has_ended() const { return has_ended_; }
   // Empty where the peer has closed its end.
   [[nodiscard]] const std::string& end_reason() const { return end_reason_; }
@@ -49,11 +50,17 @@ class FrameStream {
   void queue_message(uint64_t id, std::span<const std::byte> bytes, std::function<void()> on_sent) {
     messages_.push_back({.id = id, .bytes = bytes, .on_sent = std::move(on_sent)});
   }
-  // Of those that queue() was given.
+  // Of those that queue() was given; and nothing else.
   [[nodiscard]] bool has_headers() const { return !headers_.empty(); }
+  [[nodiscard]] bool has_only_headers() const {
+    return has_headers() && messages_.empty() && !frame_.has_value();
+  }
   [[nodiscard]] bool wants_to_send() const {
     return !has_ended_ && (frame_.has_value() || !headers_.empty() || !messages_.empty());
   }
+  // What can be done at once.
+  [[nodiscard]] bool can_send() const { return wants_to_send() && channel_->can_send(); }
+  [[nodiscard]] bool can_receive() const { return !has_ended_ && channel_->can_receive(); }
 
   // Sends at most one frame.
   StreamState send_some();
@@ -67,7 +74,7 @@ class FrameStream {
     std::function<void()> on_sent;
     size_t num_framed = 0;
   };
-  // What is on its way out: a data frame, or headers alone, as many as are there at once.
+  // What is on its way out: headers, as many as are there at once, and a data frame behind them.
   struct Frame {
     std::array<std::byte, 16 * kHeaderSize> headers;
     size_t headers_size = 0;
@@ -81,7 +88,7 @@ class FrameStream {
   StreamState end(const std::string& reason);
   Status finish_header(FrameReceiver& receiver);
 
-  FileDescriptor socket_;
+  std::unique_ptr<ByteChannel> channel_;
   bool has_ended_ = false;
   std::string end_reason_;
   std::deque<FrameHeader> headers_;

@@ -1,0 +1,38 @@
+// ByteChannel: how the bytes of one stream reach a peer and come from it.
+//
+// Nothing blocks. Used by one thread at a time. Epoll tells each change of fd() once (EPOLLET), and
+// whoever sleeps in epoll_wait() passes it on to hear().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "trireme/exec/file_descriptor.h"
+
+namespace trireme {
+
+class ByteChannel {
+ public:
+  virtual ~ByteChannel() = default;
+
+  [[nodiscard]] virtual int fd() const = 0;
+  // `events`: of epoll.
+  virtual void hear(uint32_t events) = 0;
+  // Whether send() may take something, and whether receive() may have something or the end.
+  [[nodiscard]] virtual bool can_send() const = 0;
+  [[nodiscard]] virtual bool can_receive() const = 0;
+  // As ::sendmsg() and ::recvmsg() of a socket that does not block: how many bytes of the parts, in
+  // their order, have moved, or -1 and errno. 0 from receive(): the peer has closed its end. A part
+  // that was not filled means that can_send() or can_receive() is false until something changes.
+  virtual ssize_t send(std::span<iovec> parts) = 0;
+  virtual ssize_t receive(std::span<iovec> parts) = 0;
+};
+
+// A connected socket that does not block.
+[[nodiscard]] std::unique_ptr<ByteChannel> make_socket_channel(FileDescriptor socket);
+
+}  // namespace trireme

@@ -1,0 +1,137 @@
+// DirectEngine: what a rank has posted, and the streams that move it.
+//
+// Whoever drives calls start() for what is posted, move() as long as it says so, and wait_events()
+// where nothing can be done; what has ended is in take_ended(). Of its functions only wait_events()
+// and wake() may be called from several threads at once; for the others one has the engine at a
+// time.
+//
+// A round of move() goes over all urgent streams, and only where none of them has anything to do
+// over those of bulk, of which at most one sends and one receives a frame. So bulk is never more
+// than a frame ahead of what is urgent.
+//
+// The first failure fails all that is posted, now and later: a run that has lost a rank is over.
+// From then on the engine touches no buffer.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sys/epoll.h>
+
+#include "trireme/base/result.h"
+#include "trireme/exec/file_descriptor.h"
+#include "trireme/exec/transport.h"
+#include "trireme/exec/wake_event.h"
+#include "trireme/transport/peer_streams.h"
+#include "trireme/transport/reduction.h"
+
+namespace trireme {
+
+struct DirectPeer {
+  std::string name;                      // "rank 2 (stage 0, replica 1) at 10.0.0.3"
+  std::unique_ptr<PeerStreams> streams;  // null: this rank
+};
+
+struct DirectCommunicator {
+  std::string name;
+  std::vector<int32_t> members;
+  uint64_t space = 0;  // not 0, and the same at all members
+};
+
+// What is posted. REQUIRES: a peer other than this rank, or a communicator that outlives the
+// engine.
+struct DirectOperation {
+  enum class Kind : uint8_t { kSend, kReceive, kAllReduce };
+  Kind kind = Kind::kSend;
+  int32_t peer = -1;
+  int32_t tag = 0;
+  const DirectCommunicator* communicator = nullptr;
+  DType dtype = DType::kUint8;
+  std::span<std::byte> bytes;
+  Urgency urgency = Urgency::kUrgent;
+};
+
+struct DirectPosted {
+  Ticket ticket;
+  DirectOperation operation;
+};
+
+struct DirectEnd {
+  Ticket ticket;
+  std::optional<Error> error;
+};
+
+// What epoll has told.
+struct DirectEvents {
+  std::array<epoll_event, 64> events;
+  size_t count = 0;
+};
+
+class DirectEngine {
+ public:
+  // `peers` by rank.
+  DirectEngine(int32_t rank, std::vector<DirectPeer> peers);
+  DirectEngine(const DirectEngine&) = delete;
+  DirectEngine& operator=(const DirectEngine&) = delete;
+
+  void start(const DirectPosted& posted);
+  // A round; whether there may be more to do at once.
+  bool move();
+  // At most one frame of each urgent stream, in and out.
+  void move_urgent();
+  // Whether move() would find something to do.
+  [[nodiscard]] bool can_move() const;
+
+  // Sleeps until something has changed, `timeout` has passed (negative: never), or wake().
+  [[nodiscard]] DirectEvents wait_events(std::chrono::milliseconds timeout) const;
+  void hear(const DirectEvents& events);
+  // Ends the sleep of one thread, or keeps the next one from sleeping.
+  void wake() { wake_.notify(); }
+
+  [[nodiscard]] std::vector<DirectEnd> take_ended();
+  // Fails all because `operation` has not come to an end for `timeout`.
+  void give_up(const DirectOperation& operation, std::chrono::milliseconds timeout);
+  [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
+
+ private:
+  void start_transfer(const DirectPosted& posted);
+  void start_all_reduce(const DirectPosted& posted);
+  // Whether there may be more.
+  bool serve_urgent();
+  bool serve_bulk();
+  // One frame at most. Slots are kNumUrgencies x rank + urgency.
+  bool receive_on(size_t slot);
+  bool send_on(size_t slot);
+  void look_after_end(size_t slot);
+  void stop_watching(FrameStream& stream);
+  [[nodiscard]] std::string why_no_end(const DirectOperation& operation,
+                                       std::chrono::milliseconds timeout) const;
+  void end(Ticket ticket, std::optional<Error> error = {});
+  void fail(const std::string& message);
+  // Only at the end of what the caller does: it may be amid a stream when something fails.
+  void settle_failure();
+
+  const int32_t rank_;
+  std::vector<DirectPeer> peers_;
+  std::vector<FrameStream*> streams_;  // by slot; null: this rank
+  std::vector<size_t> num_held_;       // by rank: rounds in which its grants were held back
+  size_t last_received_ = 0;           // rank whose bulk came last; the next one is served next
+  size_t last_sent_ = 0;
+  std::map<int32_t, std::unique_ptr<Reduction>> reductions_;  // by ticket
+  std::map<uint64_t, uint64_t> next_tags_;                    // by space
+  std::vector<DirectEnd> ended_;
+  std::optional<Error> failure_;
+  bool is_settled_ = false;
+  FileDescriptor epoll_;
+  WakeEvent wake_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,71 @@
+#include <cerrno>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "trireme/transport/byte_channel.h"
+
+namespace trireme {
+namespace {
+
+size_t size_of(std::span<const iovec> parts) {
+  size_t size = 0;
+  for (const iovec& part : parts) size += part.iov_len;
+  return size;
+}
+
+class SocketChannel : public ByteChannel {
+ public:
+  explicit SocketChannel(FileDescriptor socket) : socket_(std::move(socket)) {}
+
+  [[nodiscard]] int fd() const override { return socket_.get(); }
+
+  void hear(uint32_t events) override {
+    if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) is_closing_ = true;
+    if ((events & EPOLLIN) != 0 || is_closing_) is_readable_ = true;
+    if ((events & EPOLLOUT) != 0) is_blocked_ = false;
+  }
+
+  [[nodiscard]] bool can_send() const override { return !is_blocked_; }
+  [[nodiscard]] bool can_receive() const override { return is_readable_; }
+
+  ssize_t send(std::span<iovec> parts) override {
+    const ssize_t sent = moved_by(::sendmsg, parts, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const bool is_full = sent < 0 ? errno == EAGAIN : static_cast<size_t>(sent) < size_of(parts);
+    if (is_full) is_blocked_ = true;
+    return sent;
+  }
+
+  ssize_t receive(std::span<iovec> parts) override {
+    const ssize_t received = moved_by(::recvmsg, parts, MSG_DONTWAIT);
+    // A read that is not filled has taken all there is, but for the end itself.
+    const bool has_all = received < 0 || static_cast<size_t>(received) < size_of(parts);
+    if (has_all && !is_closing_) is_readable_ = false;
+    return received;
+  }
+
+ private:
+  template <typename Call>
+  ssize_t moved_by(Call call, std::span<iovec> parts, int flags) {
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    ssize_t moved = call(socket_.get(), &message, flags);
+    while (moved < 0 && errno == EINTR) moved = call(socket_.get(), &message, flags);
+    return moved;
+  }
+
+  FileDescriptor socket_;
+  bool is_readable_ = false;  // there may be more
+  bool is_closing_ = false;   // the peer has closed, and what it sent before may still be there
+  bool is_blocked_ = false;   // the kernel takes nothing until it says so
+};
+
+}  // namespace
+
+std::unique_ptr<ByteChannel> make_socket_channel(FileDescriptor socket) {
+  return std::make_unique<SocketChannel>(std::move(socket));
+}
+
+}  // namespace trireme

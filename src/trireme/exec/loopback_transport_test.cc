@@ -98,31 +98,6 @@ TEST(Loopback, SleepsWhileItWaits) {
   for (const Status& outcome : outcomes) EXPECT_EQ(message_of(outcome), "");
 }
 
-TEST(Loopback, TellsBothSizesOfATransferThatDoesNotFit) {
-  const auto ranks = make_ranks(make_loopback_network(2), 2);
-  std::vector<int32_t> four(4);
-  std::vector<int32_t> two(2);
-  const Ticket send = ranks[0]->post_send(1, 7, bytes_of(four)).value();
-  const Ticket receive = ranks[1]->post_receive(0, 7, bytes_of(two)).value();
-  const std::string message = "rank 0 sends 16 bytes with tag 7 where rank 1 expects 8";
-  EXPECT_EQ(message_of(ranks[0]->wait(send)), message);
-  EXPECT_EQ(message_of(ranks[1]->wait(receive)), message);
-}
-
-TEST(Loopback, TellsBothSizesOfAnAllReduceThatDoesNotFit) {
-  const auto ranks = make_ranks(make_loopback_network(2), 2);
-  std::vector<float> four(4);
-  std::vector<double> two(2);
-  const CommunicatorId world = ranks[0]->join("world", {0, 1}).value();
-  EXPECT_EQ(ranks[1]->join("world", {0, 1}).value(), world);
-  const Ticket first = ranks[0]->post_all_reduce(world, DType::kFloat32, bytes_of(four)).value();
-  const Ticket second = ranks[1]->post_all_reduce(world, DType::kFloat64, bytes_of(two)).value();
-  const std::string message =
-      "communicator world: rank 1 reduces 16 bytes of f64 where rank 0 reduces 16 bytes of f32";
-  EXPECT_EQ(message_of(ranks[0]->wait(first)), message);
-  EXPECT_EQ(message_of(ranks[1]->wait(second)), message);
-}
-
 TEST(Loopback, SumsInAscendingOrderOfMembersWhateverTheTiming) {
   // In f32, (1e8 + -1e8) + 1 is 1, but 1e8 + (-1e8 + 1) is 0.
   const std::vector<float> terms = {1e8F, -1e8F, 1.0F};

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/exec/run_ranks.h"
@@ -245,6 +246,37 @@ TEST_P(TransportAcceptance, NeverTakesAMessageOfAnotherSizeForItsOwn) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     EXPECT_DEATH(static_cast<void>(receive(4, 2)), "size");
   }
+}
+
+TEST_P(TransportAcceptance, TellsBothSizesOfATransferThatDoesNotFit) {
+  if (GetParam().on_larger == OnLargerMessage::kEndsTheProcess) GTEST_SKIP();
+  make(2);
+  std::vector<int32_t> four(4);
+  std::vector<int32_t> two(2);
+  const Ticket send = at(0).post_send(1, 7, bytes_of(four)).value();
+  const Ticket receive = at(1).post_receive(0, 7, bytes_of(two)).value();
+  const std::string message = "rank 0 sends 16 bytes with tag 7 where rank 1 expects 8";
+  EXPECT_EQ(at(0).wait(send).error().message, message);
+  EXPECT_EQ(at(1).wait(receive).error().message, message);
+}
+
+TEST_P(TransportAcceptance, TellsBothSizesOfAnAllReduceThatDoesNotFit) {
+  if (GetParam().on_larger == OnLargerMessage::kEndsTheProcess) GTEST_SKIP();
+  make(2);
+  std::vector<float> four(4);
+  std::vector<double> two(2);
+  const CommunicatorId here = at(0).join("world", {0, 1}).value();
+  const CommunicatorId there = at(1).join("world", {0, 1}).value();
+  const Ticket first = at(0).post_all_reduce(here, DType::kFloat32, bytes_of(four)).value();
+  const Ticket second = at(1).post_all_reduce(there, DType::kFloat64, bytes_of(two)).value();
+  const std::string own = "16 bytes of f32";
+  const std::string other = "16 bytes of f64";
+  // Whose operation is named first depends on where it is found out.
+  const auto either_way = testing::AnyOf(
+      "communicator world: rank 1 reduces " + other + " where rank 0 reduces " + own,
+      "communicator world: rank 0 reduces " + own + " where rank 1 reduces " + other);
+  EXPECT_THAT(at(0).wait(first).error().message, either_way);
+  EXPECT_THAT(at(1).wait(second).error().message, either_way);
 }
 
 TEST_P(TransportAcceptance, FailsTheWaitForAPeerThatIsLost) {

@@ -15,6 +15,9 @@
 
 namespace trireme {
 
+// What a rank sleeps for; at kForRoom for bytes, too.
+enum class Rest : uint8_t { kAwake, kForBytes, kForRoom };
+
 class ByteChannel {
  public:
   virtual ~ByteChannel() = default;
@@ -30,6 +33,9 @@ class ByteChannel {
   // that was not filled means that can_send() or can_receive() is false until something changes.
   virtual ssize_t send(std::span<iovec> parts) = 0;
   virtual ssize_t receive(std::span<iovec> parts) = 0;
+  // Tells a peer that shares memory whether it must wake this rank. False: there is something
+  // already, so do not sleep.
+  virtual bool rest(Rest rest) = 0;
 };
 
 // A connected socket that does not block.

@@ -30,11 +30,13 @@ std::string reduction_text(uint64_t whole) {
 
 }  // namespace
 
-DirectEngine::DirectEngine(int32_t rank, std::vector<DirectPeer> peers)
+DirectEngine::DirectEngine(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake)
     : rank_(rank),
       peers_(std::move(peers)),
       num_held_(peers_.size()),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+      shares_memory_(std::ranges::any_of(peers_, &DirectPeer::shares_memory)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(std::move(wake)) {
   TRIREME_CHECK(epoll_.is_open(), "epoll_create1 failed: this process is out of file descriptors");
   // Told once for each notification, so nobody has to clear it.
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.u64 = kWakeSlot}};
@@ -130,6 +132,24 @@ void DirectEngine::hear(const DirectEvents& events) {
   for (const epoll_event& event : std::span(events.events).first(events.count)) {
     if (event.data.u64 == kWakeSlot) continue;
     streams_[event.data.u64]->channel().hear(event.events);
+  }
+}
+
+bool DirectEngine::rest() {
+  if (!shares_memory_ || failure_.has_value()) return !can_move();
+  bool may_sleep = true;
+  for (FrameStream* stream : streams_) {
+    if (stream == nullptr || stream->has_ended()) continue;
+    const Rest rest = stream->wants_to_send() ? Rest::kForRoom : Rest::kForBytes;
+    may_sleep = stream->channel().rest(rest) && may_sleep;
+  }
+  return may_sleep && !can_move();
+}
+
+void DirectEngine::rise() {
+  if (!shares_memory_) return;
+  for (FrameStream* stream : streams_) {
+    if (stream != nullptr) stream->channel().rest(Rest::kAwake);
   }
 }
 

@@ -38,6 +38,7 @@ namespace trireme {
 struct DirectPeer {
   std::string name;                      // "rank 2 (stage 0, replica 1) at 10.0.0.3"
   std::unique_ptr<PeerStreams> streams;  // null: this rank
+  bool shares_memory = false;
 };
 
 struct DirectCommunicator {
@@ -77,8 +78,8 @@ struct DirectEvents {
 
 class DirectEngine {
  public:
-  // `peers` by rank.
-  DirectEngine(int32_t rank, std::vector<DirectPeer> peers);
+  // `peers` by rank, who wake this one by `wake`.
+  DirectEngine(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake);
   DirectEngine(const DirectEngine&) = delete;
   DirectEngine& operator=(const DirectEngine&) = delete;
 
@@ -93,6 +94,12 @@ class DirectEngine {
   // Sleeps until something has changed, `timeout` has passed (negative: never), or wake().
   [[nodiscard]] DirectEvents wait_events(std::chrono::milliseconds timeout) const;
   void hear(const DirectEvents& events);
+  // Before wait_events(): peers that share memory are to wake this rank. False: do not sleep, since
+  // move() may find something. Holds until rise() and may be said again.
+  bool rest();
+  void rise();
+  // Whether looking at memory tells of something new sooner than the kernel does.
+  [[nodiscard]] bool shares_memory() const { return shares_memory_; }
   // Ends the sleep of one thread, or keeps the next one from sleeping.
   void wake() { wake_.notify(); }
 
@@ -130,6 +137,7 @@ class DirectEngine {
   std::vector<DirectEnd> ended_;
   std::optional<Error> failure_;
   bool is_settled_ = false;
+  bool shares_memory_ = false;
   FileDescriptor epoll_;
   WakeEvent wake_;
 };

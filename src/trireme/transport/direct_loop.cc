@@ -10,12 +10,17 @@ namespace {
 
 // A change of threads takes some 20 us on both sides, so it is not worth while for less.
 constexpr std::chrono::microseconds kHandBack(200);
+// A peer that copies has the next piece in a few us; one that sleeps is not waited for. Ranks may
+// be more than cores, so this is far below what a time slice is.
+constexpr std::chrono::microseconds kLookAround(20);
 
 }  // namespace
 
-DirectLoop::DirectLoop(int32_t rank, std::vector<DirectPeer> peers,
+DirectLoop::DirectLoop(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake,
                        std::chrono::milliseconds timeout)
-    : timeout_(timeout), engine_(rank, std::move(peers)), thread_([this] { run(); }) {}
+    : timeout_(timeout),
+      engine_(rank, std::move(peers), std::move(wake)),
+      thread_([this] { run(); }) {}
 
 DirectLoop::~DirectLoop() {
   {
@@ -44,7 +49,7 @@ Ticket DirectLoop::post(const DirectOperation& operation) {
   publish_ended(Driver::kRank);
   // What is small is gone, or waits for its receive.
   const bool needs_driver =
-      engine_.can_move() && (!is_parked || operation.bytes.size() > kMaxFrameData);
+      is_parked ? engine_.can_move() && operation.bytes.size() > kMaxFrameData : !engine_.rest();
   turn.unlock();
   if (needs_driver) call_driver();
   return ticket;
@@ -111,13 +116,25 @@ void DirectLoop::give_up(Ticket ticket) {
 }
 
 DirectLoop::Drive DirectLoop::drive(Driver driver) {
+  engine_.rise();
   while (true) {
     start_posted();
     const bool has_more = engine_.move();
     publish_ended(driver);
     if (must_stop(driver)) return has_more ? Drive::kStopped : Drive::kAllMoved;
-    if (!has_more) return Drive::kAllMoved;
+    if (has_more || (driver == Driver::kRank && look_around())) continue;
+    if (engine_.rest()) return Drive::kAllMoved;
+    engine_.rise();
   }
+}
+
+bool DirectLoop::look_around() {
+  if (!engine_.shares_memory()) return false;
+  const Clock::time_point end = Clock::now() + kLookAround;
+  while (Clock::now() < end) {
+    if (engine_.can_move()) return true;
+  }
+  return false;
 }
 
 bool DirectLoop::must_stop(Driver driver) {

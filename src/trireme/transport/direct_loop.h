@@ -32,8 +32,10 @@ namespace trireme {
 
 class DirectLoop {
  public:
-  // `peers` by rank. A wait that takes longer than `timeout` is a failure.
-  DirectLoop(int32_t rank, std::vector<DirectPeer> peers, std::chrono::milliseconds timeout);
+  // `peers` by rank, who wake this one by `wake`. A wait that takes longer than `timeout` is a
+  // failure.
+  DirectLoop(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake,
+             std::chrono::milliseconds timeout);
   ~DirectLoop();
   DirectLoop(const DirectLoop&) = delete;
   DirectLoop& operator=(const DirectLoop&) = delete;
@@ -60,6 +62,8 @@ class DirectLoop {
   // Drives the engine until nothing can be done or the driver must stop. REQUIRES: the turn.
   Drive drive(Driver driver);
   [[nodiscard]] bool must_stop(Driver driver);
+  // Looks for a moment at the memory that peers share; whether they have moved something.
+  bool look_around();
   // REQUIRES: the turn.
   void start_posted();
   void publish_ended(Driver driver);

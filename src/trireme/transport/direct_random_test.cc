@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -158,7 +159,7 @@ class Network {
   std::vector<std::vector<CommunicatorId>> communicators_;  // by rank
 };
 
-void compare(size_t num_combinations) {
+void compare(size_t num_combinations, const std::function<void(DirectOptions&)>& change) {
   const char* given = std::getenv("TRIREME_SEED");
   const auto seed = given == nullptr ? std::random_device()()
                                      : static_cast<uint32_t>(std::strtoul(given, nullptr, 10));
@@ -170,7 +171,7 @@ void compare(size_t num_combinations) {
     ranks.push_back(make_loopback_transport(loopback, rank));
   }
   Network expected(std::move(ranks));
-  Network direct(make_direct_ranks(kNumRanks));
+  Network direct(make_direct_ranks(kNumRanks, change));
   // Ranks go through a group without a barrier, so combinations overlap.
   constexpr size_t kGroup = 50;
   for (size_t done = 0; done < num_combinations; done += kGroup) {
@@ -181,7 +182,12 @@ void compare(size_t num_combinations) {
   }
 }
 
-TEST(DirectTransportRandomly, GivesWhatTheLoopbackGives) { compare(500); }
+TEST(DirectTransportRandomly, GivesWhatTheLoopbackGivesByTcp) { compare(500, by_tcp); }
+TEST(DirectTransportRandomly, GivesWhatTheLoopbackGivesBySharedMemory) { compare(500, {}); }
+// Rank 1 shares memory with nobody, ranks 0 and 2 do with each other.
+TEST(DirectTransportRandomly, GivesWhatTheLoopbackGivesByBoth) {
+  compare(500, [](DirectOptions& options) { options.shares_memory = options.rank != 1; });
+}
 
 }  // namespace
 }  // namespace trireme

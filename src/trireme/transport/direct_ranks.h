@@ -15,4 +15,7 @@ namespace trireme {
 [[nodiscard]] std::vector<std::unique_ptr<Transport>> make_direct_ranks(
     int32_t num_ranks, const std::function<void(DirectOptions&)>& change = {});
 
+// A `change`: ranks that share no memory.
+inline void by_tcp(DirectOptions& options) { options.shares_memory = false; }
+
 }  // namespace trireme

@@ -6,10 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,10 +24,10 @@ uint64_t space_of(std::string_view name) {
 
 class DirectTransport : public Transport {
  public:
-  DirectTransport(const DirectOptions& options, std::vector<DirectPeer> peers)
+  DirectTransport(const DirectOptions& options, std::vector<DirectPeer> peers, WakeEvent wake)
       : rank_(options.rank),
         num_ranks_(options.num_ranks),
-        loop_(options.rank, std::move(peers), options.timeout) {}
+        loop_(options.rank, std::move(peers), std::move(wake), options.timeout) {}
 
   Result<CommunicatorId> join(const std::string& name, std::vector<int32_t> members) override {
     const bool is_ascending =
@@ -111,28 +107,24 @@ class DirectTransport : public Transport {
   DirectLoop loop_;
 };
 
-FrameStream make_stream(FileDescriptor socket) {
-  // So that what is urgent is not behind what the kernel has not sent yet.
-  const auto unsent = static_cast<int>(kMaxFrameData);
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
-  return FrameStream(make_socket_channel(std::move(socket)));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Transport>> make_direct_transport(const DirectOptions& options,
                                                          ControlClient& client) {
-  TRIREME_TRY(std::vector<ConnectedPeer> connected, connect_peers(options, client));
+  WakeEvent wake;
+  TRIREME_TRY(std::vector<ConnectedPeer> connected, connect_peers(options, wake, client));
   std::vector<DirectPeer> peers;
   for (int32_t rank = 0; rank < options.num_ranks; ++rank) {
     ConnectedPeer& each = connected[static_cast<size_t>(rank)];
     DirectPeer& peer = peers.emplace_back();
     if (rank == options.rank) continue;
     peer.name = fmt::format("{} at {}", options.describe_rank(rank), each.host);
+    peer.shares_memory = each.shares_memory;
     peer.streams = std::make_unique<PeerStreams>(PeerStreams::Streams{
-        make_stream(std::move(each.sockets[0])), make_stream(std::move(each.sockets[1]))});
+        FrameStream(std::move(each.channels[0])), FrameStream(std::move(each.channels[1]))});
   }
-  return std::unique_ptr<Transport>(std::make_unique<DirectTransport>(options, std::move(peers)));
+  return std::unique_ptr<Transport>(
+      std::make_unique<DirectTransport>(options, std::move(peers), std::move(wake)));
 }
 
 }  // namespace trireme

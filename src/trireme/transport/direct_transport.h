@@ -1,10 +1,11 @@
 // DirectTransport: our own wire between ranks that are processes, on one host or several.
 //
-//   rank's thread   post_*, wait            tickets
-//   loop's thread   DirectLoop              one epoll
+//   tickets         DirectLoop              who drives: the rank as it waits, or a thread
+//   all that moves  DirectEngine            one epoll
 //   a peer          PeerStreams                    grants: who meets whom
-//   a connection    FrameStream             one for each urgency
-//   the bytes       wire.h                  what a frame looks like
+//   a stream        FrameStream             one for each urgency
+//   its bytes       ByteChannel             TCP, or on one host memory that both ranks share
+//   a frame         wire.h                  what it looks like
 //   an all-reduce   Reduction               pieces to owners, who add in the order of ranks
 //
 // Transfers are urgent and all-reduces are bulk: an urgent message waits for at most one frame of
@@ -33,6 +34,7 @@ struct DirectOptions {
   DescribeRank describe_rank = describe_bare_rank;                      // for messages
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(2);  // for all ranks to come
   std::chrono::milliseconds timeout = std::chrono::minutes(30);         // of a wait
+  bool shares_memory = true;  // with ranks of this host that share it, too
 };
 
 // The ranks find each other through the supervisor's store, seen through `client`, which is used

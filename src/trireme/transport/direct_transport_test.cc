@@ -5,17 +5,21 @@
 #include <random>
 #include <utility>
 
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/exec/control_client.h"
 #include "trireme/exec/control_hub.h"
+#include "trireme/exec/control_protocol.h"
 #include "trireme/exec/loopback_transport.h"
 #include "trireme/exec/stream_socket.h"
 #include "trireme/exec/transport_acceptance.h"
 #include "trireme/transport/direct_ranks.h"
+#include "trireme/transport/local_socket.h"
 #include "trireme/transport/reduction.h"
 #include "trireme/transport/wire.h"
 
@@ -24,11 +28,13 @@ namespace {
 
 using Ranks = std::vector<std::unique_ptr<Transport>>;
 
-INSTANTIATE_TEST_SUITE_P(Direct, TransportAcceptance,
-                         testing::Values(TransportCase{
-                             .name = "tcp",
-                             .make = [](int32_t n) { return make_direct_ranks(n); }}),
-                         [](const auto& row) { return row.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Direct, TransportAcceptance,
+    testing::Values(TransportCase{.name = "shared_memory",
+                                  .make = [](int32_t n) { return make_direct_ranks(n); }},
+                    TransportCase{.name = "tcp",
+                                  .make = [](int32_t n) { return make_direct_ranks(n, by_tcp); }}),
+    [](const auto& row) { return row.param.name; });
 
 template <typename T>
 std::string message_of(const Result<T>& result) {
@@ -82,33 +88,6 @@ TEST(DirectTransport, SumsToTheBitAsTheLoopbackDoes) {
     EXPECT_EQ(sums<double>(direct, 100001, DType::kFloat64),
               sums<double>(loopback, 100001, DType::kFloat64));
   }
-}
-
-TEST(DirectTransport, TellsBothSizesOfATransferThatDoesNotFit) {
-  const Ranks ranks = make_direct_ranks(2);
-  std::vector<int32_t> four(4);
-  std::vector<int32_t> two(2);
-  const Ticket send = ranks[0]->post_send(1, 7, bytes_of(four)).value();
-  const Ticket receive = ranks[1]->post_receive(0, 7, bytes_of(two)).value();
-  const std::string message = "rank 0 sends 16 bytes with tag 7 where rank 1 expects 8";
-  EXPECT_EQ(message_of(ranks[0]->wait(send)), message);
-  EXPECT_EQ(message_of(ranks[1]->wait(receive)), message);
-}
-
-TEST(DirectTransport, TellsBothSizesOfAnAllReduceThatDoesNotFit) {
-  const Ranks ranks = make_direct_ranks(2);
-  std::vector<float> four(4);
-  std::vector<double> two(2);
-  const CommunicatorId here = ranks[0]->join("world", {0, 1}).value();
-  const CommunicatorId there = ranks[1]->join("world", {0, 1}).value();
-  const Ticket first = ranks[0]->post_all_reduce(here, DType::kFloat32, bytes_of(four)).value();
-  const Ticket second = ranks[1]->post_all_reduce(there, DType::kFloat64, bytes_of(two)).value();
-  EXPECT_EQ(
-      message_of(ranks[0]->wait(first)),
-      "communicator world: rank 1 reduces 16 bytes of f64 where rank 0 reduces 16 bytes of f32");
-  EXPECT_EQ(
-      message_of(ranks[1]->wait(second)),
-      "communicator world: rank 0 reduces 16 bytes of f32 where rank 1 reduces 16 bytes of f64");
 }
 
 TEST(DirectTransport, NamesTheRankThatLeftAndItsAddress) {
@@ -202,16 +181,36 @@ class Strangers : public testing::Test {
     return make_direct_transport({.rank = rank, .num_ranks = 2, .connect_timeout = timeout},
                                  *clients_[static_cast<size_t>(rank)]);
   }
-  SocketAddress place_of_rank_0() {
+  // Its address, and in the next line the name of its local socket.
+  std::string place_of_rank_0() {
     const StoreBytes text = clients_[1]->get("direct/0", std::chrono::seconds(10)).value();
-    return parse_socket_address(std::string(text.begin(), text.end())).value();
+    return {text.begin(), text.end()};
+  }
+  Result<FileDescriptor> connect_to_rank_0() {
+    const std::string place = place_of_rank_0();
+    TRIREME_TRY(const SocketAddress address,
+                parse_socket_address(std::string_view(place).substr(0, place.find('\n'))));
+    return connect_until(address, std::chrono::steady_clock::now() + std::chrono::seconds(10));
+  }
+  FileDescriptor connect_locally_to_rank_0() {
+    const std::string place = place_of_rank_0();
+    return connect_locally(place.substr(place.find('\n') + 1));
+  }
+  void expect_that_a_transfer_works(std::array<std::unique_ptr<Transport>, 2>& ranks) {
+    std::vector<int32_t> sent = {1, 2};
+    std::vector<int32_t> received(2);
+    const Ticket send = ranks[0]->post_send(1, 0, bytes_of(sent)).value();
+    const Ticket receive = ranks[1]->post_receive(0, 0, bytes_of(received)).value();
+    EXPECT_EQ(message_of(ranks[0]->wait(send)), "");
+    EXPECT_EQ(message_of(ranks[1]->wait(receive)), "");
+    EXPECT_EQ(received, sent);
   }
 
   std::unique_ptr<ControlHub> hub_;
   std::array<std::unique_ptr<ControlClient>, 2> clients_;
 };
 
-TEST_F(Strangers, AtThePortChangeNothing) {
+TEST_F(Strangers, AtThePortAndAtTheLocalSocketChangeNothing) {
   std::array<std::unique_ptr<Transport>, 2> ranks;
   const std::vector<Status> outcomes = run_ranks(2, [&](int32_t rank) -> Status {
     std::vector<FileDescriptor> strangers;
@@ -226,11 +225,14 @@ TEST_F(Strangers, AtThePortChangeNothing) {
            {std::span<const std::byte>(garbage), std::span<const std::byte>(hello),
             std::span<const std::byte>(hello).first(20), std::span<const std::byte>()}) {
         for (int32_t i = 0; i < 40; ++i) {
-          TRIREME_TRY(FileDescriptor stranger,
-                      connect_until(place_of_rank_0(),
-                                    std::chrono::steady_clock::now() + std::chrono::seconds(10)));
+          TRIREME_TRY(FileDescriptor stranger, connect_to_rank_0());
           static_cast<void>(::send(stranger.get(), words.data(), words.size(), MSG_NOSIGNAL));
           strangers.push_back(std::move(stranger));
+          FileDescriptor local = connect_locally_to_rank_0();
+          const std::array<int, 2> passed = {0, 0};
+          const size_t num_passed = words.empty() ? 0 : i % 3;
+          static_cast<void>(send_passing(local.get(), words, std::span(passed).first(num_passed)));
+          strangers.push_back(std::move(local));
         }
       }
     }
@@ -238,13 +240,42 @@ TEST_F(Strangers, AtThePortChangeNothing) {
     return Status();
   });
   for (const Status& outcome : outcomes) EXPECT_EQ(message_of(outcome), "");
-  std::vector<int32_t> sent = {1, 2};
-  std::vector<int32_t> received(2);
-  const Ticket send = ranks[0]->post_send(1, 0, bytes_of(sent)).value();
-  const Ticket receive = ranks[1]->post_receive(0, 0, bytes_of(received)).value();
-  EXPECT_EQ(message_of(ranks[0]->wait(send)), "");
-  EXPECT_EQ(message_of(ranks[1]->wait(receive)), "");
-  EXPECT_EQ(received, sent);
+  expect_that_a_transfer_works(ranks);
+}
+
+// The test is rank 0, which closes whoever comes to its local socket.
+TEST_F(Strangers, ARankThatDeclinesSharedMemoryIsReachedByTcp) {
+  const std::string token(kTokenSize, 'a');
+  const FileDescriptor local = listen_locally("trireme-test-" + make_control_token()).value();
+  const FileDescriptor listener = listen_on({.host = "127.0.0.1", .port = 0}).value();
+  sockaddr_un name{};
+  socklen_t size = sizeof name;
+  ASSERT_EQ(::getsockname(local.get(), reinterpret_cast<sockaddr*>(&name), &size), 0);
+  const std::string place =
+      to_text({.host = "127.0.0.1", .port = bound_port(listener).value()}) + "\n" +
+      std::string(&name.sun_path[1], size - offsetof(sockaddr_un, sun_path) - 1);
+  EXPECT_TRUE(clients_[0]->set("direct/token", {token.begin(), token.end()}).ok());
+  EXPECT_TRUE(clients_[0]->set("direct/0", {place.begin(), place.end()}).ok());
+  const auto next = [](const FileDescriptor& from) {
+    pollfd watched{.fd = from.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&watched, 1, 10000), 1);
+    return accept_one(from);
+  };
+  const std::vector<Status> outcomes = run_ranks(2, [&](int32_t rank) -> Status {
+    if (rank == 1) {
+      TRIREME_TRY(const auto transport, make(1, std::chrono::seconds(20)));
+      return Status();
+    }
+    for (int32_t i = 0; i < 2; ++i) EXPECT_TRUE(next(local).is_open());
+    for (const Urgency urgency : {Urgency::kUrgent, Urgency::kBulk}) {
+      const FileDescriptor socket = next(listener);
+      const HelloBytes answer =
+          encode_hello({.token = token, .from = 0, .to = 1, .num_ranks = 2, .urgency = urgency});
+      EXPECT_EQ(::send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL), 64);
+    }
+    return Status();
+  });
+  for (const Status& outcome : outcomes) EXPECT_EQ(message_of(outcome), "");
 }
 
 TEST_F(Strangers, ARankThatDoesNotComeIsNamed) {

@@ -15,6 +15,7 @@ namespace {
 
 // A peer that closes while something is on its way to it resets the connection.
 std::string reason_of(int failure) {
+  if (failure == EPROTO) return "the memory that it shares is damaged";
   return failure == ECONNRESET || failure == EPIPE ? "" : std::strerror(failure);
 }
 

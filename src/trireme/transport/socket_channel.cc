@@ -45,6 +45,9 @@ class SocketChannel : public ByteChannel {
     return received;
   }
 
+  // The kernel wakes by itself.
+  bool rest(Rest /*rest*/) override { return true; }
+
  private:
   template <typename Call>
   ssize_t moved_by(Call call, std::span<iovec> parts, int flags) {

@@ -2,8 +2,8 @@
 
     bench/run transport [--rounds 5]
 
-Messages of 4 MB and of 64 KB, several posted at once, in one direction. `tcp_vs_raw` is the bare loop's time / ours:
-at 1 the transport costs nothing. `urgent_delay_chunks`: an urgent message of 64 KB that is posted while 64 MB of bulk
+Messages of 4 MB and of 64 KB, several posted at once, in one direction. `tcp_vs_raw` is the bare loop's time / ours
+without shared memory: at 1 the transport costs nothing. `shm_vs_gloo` is Gloo's time / ours with shared memory. `urgent_delay_chunks`: an urgent message of 64 KB that is posted while 64 MB of bulk
 are on their way arrives after so many times what a frame of the bulk (256 KB) takes.
 """
 
@@ -42,17 +42,19 @@ def main() -> None:
             return run(who, num_bytes, BATCH_BYTES // num_bytes, BATCHES)["seconds"]
 
         contestants = {
-            "direct": lambda stream=stream: stream("direct"),
+            "TCP": lambda stream=stream: stream("tcp"),
             "raw socket": lambda stream=stream: stream("raw"),
             "Gloo": lambda stream=stream: stream("gloo"),
-            "direct again": lambda stream=stream: stream("direct"),
+            "shared memory": lambda stream=stream: stream("shm"),
+            "TCP again": lambda stream=stream: stream("tcp"),
         }
         outcome = compete(contestants, options.rounds, WARM_UP_BATCHES)
-        ratios = print_table(f"a message of {num_bytes >> 10} KiB", outcome, "direct", "direct again")
-        for name in ("direct", "raw socket", "Gloo"):
-            print(f"  {name:<12} {num_bytes / outcome.median(name) / 1e9:6.2f} GB/s")
+        ratios = print_table(f"a message of {num_bytes >> 10} KiB", outcome, "TCP", "TCP again")
+        for name in ("TCP", "shared memory", "raw socket", "Gloo"):
+            print(f"  {name:<14} {num_bytes / outcome.median(name) / 1e9:6.2f} GB/s")
         figures[f"tcp_vs_raw.{size}"] = ratios["raw socket"]
         figures[f"tcp_vs_gloo.{size}"] = ratios["Gloo"]
+        figures[f"shm_vs_gloo.{size}"] = outcome.ratio("Gloo", "shared memory")
         figures |= {f"{name}.{size}": ratios[name] for name in ("a_a_low", "a_a_high")}
     delays, frames = [], []
     for _ in range(options.rounds):

@@ -68,6 +68,7 @@ struct RunRequest {
   PlanChoice plan;
   std::optional<int32_t> workers;  // default pp x dp; 1: all ranks are threads of one process
   std::optional<TransportKind> transport;  // between processes; default Gloo
+  bool shares_memory = true;               // ranks of one host, over the direct transport
   int32_t threads = 1;
   bool pins = false;  // each rank to cores of its own
   OptimizerOptions optimizer;

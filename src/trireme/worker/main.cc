@@ -146,7 +146,8 @@ Result<std::unique_ptr<Transport>> make_transport(const RunSetup& setup,
        .num_ranks = environment.num_processes,
        .host = host,
        .describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
-       .connect_timeout = std::chrono::seconds(request.rendezvous_timeout_s)},
+       .connect_timeout = std::chrono::seconds(request.rendezvous_timeout_s),
+       .shares_memory = request.shares_memory},
       client);
 }
 

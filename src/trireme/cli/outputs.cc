@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/cli/own_order.h"
 #include "trireme/cli/requested_step.h"
 #include "trireme/cluster/cluster.h"
 #include "trireme/data/sources.h"
@@ -163,6 +164,7 @@ Status check_outputs(const RunRequest& request) {
   std::vector<NamedFile> inputs = {{"MODEL", request.model},
                                    {"--plan", request.plan.plan_path},
                                    {"--eval-model", request.eval_model}};
+  if (is_order_file(request.plan.schedule)) inputs.push_back({"--schedule", request.plan.schedule});
   for (const std::string& library : request.operator_libraries) {
     inputs.push_back({"--operator-library", library});
   }

@@ -8,6 +8,7 @@
 
 #include "trireme/base/one_line.h"
 #include "trireme/cli/notes.h"
+#include "trireme/cli/own_order.h"
 #include "trireme/cli/weights.h"
 #include "trireme/cost/step_costs_of.h"
 #include "trireme/data/size_bounds.h"
@@ -301,7 +302,7 @@ Status check_schedule(const std::string& name, int32_t chunks, Placement placeme
       return Error{fmt::format("schedule {} has {} {} a stage, not {}", name, builder.num_chunks,
                                builder.num_chunks == 1 ? "chunk" : "chunks", chunks)};
     }
-    if (builder.placement != placement) {
+    if (builder.placement != placement && name != kOwnOrder) {
       return Error{
           fmt::format("the plan places its chunks in another way than schedule {}; make "
                       "it again with trireme plan",
@@ -340,6 +341,7 @@ int32_t chunks_of(const PlanChoice& choice) {
 
 Result<Plan> choose_plan(const Graph& graph, const std::string& model, const PlanChoice& choice) {
   if (choice.plan_path.empty()) {
+    if (is_order_file(choice.schedule)) return plan_by_own_order(graph, model, choice);
     const Result<const ScheduleBuilder*> builder = find_builder(choice.schedule);
     const Placement placement = builder.ok() ? builder.value()->placement : Placement::kLooped;
     TRIREME_TRY(check_schedule(choice.schedule, chunks_of(choice), placement));
@@ -369,6 +371,9 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
   if (const auto found = find_communication(plan.value().communication); !found.ok()) {
     return while_doing(choice.plan_path, found.error());
   }
+  if (const Status fits = check_own_order(plan.value()); !fits.ok()) {
+    return while_doing(choice.plan_path, fits.error());
+  }
   return plan;
 }
 
@@ -378,6 +383,7 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
   ScheduleOptions options{
       .num_stages = plan.pp, .num_chunks = plan.chunks, .placement = plan.placement};
   TRIREME_TRY(options.communication, find_communication(plan.communication));
+  TRIREME_TRY(options.order, own_order_of(plan));
   for (const Partition::TiedParameter& tied : partition.tied) {
     if (gets[tied.input]) options.tied_groups.push_back(tied.stages);
   }

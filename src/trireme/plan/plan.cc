@@ -262,6 +262,7 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
             .chunks = options.chunks,
             .placement = options.placement,
             .communication = options.communication,
+            .order = options.order,
             .stages = {}};
   const Partition partition =
       partition_graph(graph, cuts.is_replicated, positions, options.pp, options.placement);

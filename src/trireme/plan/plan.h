@@ -45,7 +45,8 @@ struct Plan {
   int32_t chunks = 1;  // of each stage
   Placement placement = Placement::kLooped;
   std::string communication = "trirace";  // the policy, by its name (schedule/communication.h)
-  std::vector<PlanStage> stages;          // pp x chunks, as a sample passes them
+  std::string order;              // of schedule `text`: that of the passes, as schedule/schedule.h
+  std::vector<PlanStage> stages;  // pp x chunks, as a sample passes them
   bool operator==(const Plan&) const = default;
 };
 
@@ -57,6 +58,7 @@ struct PlanOptions {
   int32_t chunks = 1;
   Placement placement = Placement::kLooped;
   std::string communication = "trirace";
+  std::string order;
   std::vector<std::string> cut_modules;  // pp x chunks - 1, or none: the planner decides
 };
 

@@ -148,6 +148,7 @@ TEST(Plan, TextIsInvertible) {
   EXPECT_TRUE(verify_plan(plan, graph).ok());
   Plan other = plan;
   other.communication = "end";
+  other.order = "schedule text stages=2\nrank 0: F0 B0\nrank 1: F0 B0\n";
   EXPECT_EQ(parse_plan(to_text(other)).value(), other);
   EXPECT_NE(parse_plan(to_text(plan)).value(), other);
 }

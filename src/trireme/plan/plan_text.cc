@@ -40,6 +40,17 @@ std::string place(const Plan& plan, int32_t virtual_stage) {
   return plan.chunks == 1 ? fmt::format("{}", stage) : fmt::format("{}.{}", stage, chunk);
 }
 
+// A list of the lines of a text, each of which ends with a line break.
+void write_lines(YAML::Emitter& out, std::string_view text) {
+  out << YAML::BeginSeq;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    out << std::string(text.substr(begin, end - begin));
+    begin = end == std::string_view::npos ? text.size() : end + 1;
+  }
+  out << YAML::EndSeq;
+}
+
 }  // namespace
 
 std::string to_text(const Plan& plan) {
@@ -58,6 +69,7 @@ std::string to_text(const Plan& plan) {
   if (plan.communication != Plan().communication) {
     out << YAML::Key << "communication" << YAML::Value << plan.communication;
   }
+  if (!plan.order.empty()) write_lines(out << YAML::Key << "order" << YAML::Value, plan.order);
   out << YAML::Key << "stages" << YAML::Value << YAML::BeginSeq;
   for (const PlanStage& stage : plan.stages) {
     out << YAML::BeginMap << YAML::Key << "first_node" << YAML::Value << stage.first_node;
@@ -105,6 +117,7 @@ Result<Plan> parse_plan(std::string_view text) {
                                in_quotes(placement), kPlacementLooped, kPlacementV)};
     }
     plan.placement = placement == kPlacementV ? Placement::kV : Placement::kLooped;
+    for (const YAML::Node& line : root["order"]) plan.order += text_of(line) + "\n";
     if (root["communication"]) plan.communication = text_of(root["communication"]);
     for (const YAML::Node& stage : root["stages"]) plan.stages.push_back(read_stage(stage));
     return plan;

@@ -267,7 +267,7 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
           .placement = schedule.placement,
           .costs = options.costs,
           .max_in_flight = options.max_in_flight,
-          .order = options.order,
+          .order = options.order.get(),
           .place = options.place,
           .clips_norm = options.clips_norm,
           .has_late_update = !schedule.num_found.empty() && !schedule.communication.updates_at_end,

@@ -1,6 +1,7 @@
 // The table of pipeline schedules: one row a builder, one file a builder in builders/.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,8 +36,8 @@ struct ScheduleOptions {
   // schedule is known for.
   int32_t max_in_flight = 0;
   // For `text`: compute actions of one replica, and RG where a wait for a gradient comes earlier
-  // than the backward. Outlives the call. Its header has the chunks and the placement.
-  const Schedule* order = nullptr;
+  // than the backward. Its header has the chunks and the placement.
+  std::shared_ptr<const Schedule> order = nullptr;
   StepPlace place = StepPlace::kAlone;  // of schedules whose steps overlap; others have one place
   CommunicationRules communication = {};
 };

@@ -113,7 +113,7 @@ TEST_P(BuilderGrid, VerifiesEveryNumberOfChunksAndMicroBatches) {
     const Schedule order = written_order(num_stages, num_micro_batches);
     for (ScheduleOptions& options : grid(num_stages, num_micro_batches)) {
       for (const int32_t num_chunks : chunks) {
-        if (builder.name == "text") options.order = &order;
+        if (builder.name == "text") options.order = std::make_shared<const Schedule>(order);
         options.num_chunks = num_chunks;
         const Result<Schedule> schedule = build_schedule(builder.name, options);
         ASSERT_TRUE(schedule.ok())
@@ -241,7 +241,7 @@ TEST(Builders, KeepToALimitOfWhatIsInFlight) {
 std::string text_built(std::string_view order, const ScheduleOptions& options) {
   const Schedule parsed = parse_schedule(order).value();
   ScheduleOptions given = options;
-  given.order = &parsed;
+  given.order = std::make_shared<const Schedule>(parsed);
   const Result<Schedule> schedule = build_schedule("text", given);
   return schedule.ok() ? to_text(schedule.value()) : schedule.error().message;
 }

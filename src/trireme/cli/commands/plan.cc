@@ -15,6 +15,7 @@
 #include "trireme/cli/commands/plan_options.h"
 #include "trireme/cli/notes.h"
 #include "trireme/cli/outputs.h"
+#include "trireme/cli/own_order.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/cli/validators.h"
 #include "trireme/import/mapped_file.h"
@@ -56,11 +57,13 @@ Result<std::string> run_plan(const PlanRequest& request) {
   TRIREME_TRY(Plan plan, choose_plan(graph, request.model, request.plan));
   TRIREME_TRY(verify_plan(plan, graph));
   TRIREME_TRY(const CommunicationRules communication, find_communication(plan.communication));
+  TRIREME_TRY(const std::shared_ptr<const Schedule> order, own_order_of(plan));
   TRIREME_TRY(Schedule schedule,
               build_schedule(plan.schedule, {.num_stages = plan.pp,
                                              .num_micro_batches =
                                                  std::vector<int32_t>(plan.dp, plan.micro_batches),
                                              .num_chunks = plan.chunks,
+                                             .order = order,
                                              .communication = communication}));
   if (!request.output.empty()) TRIREME_TRY(write_whole(request.output, to_text(plan)));
   if (request.wants_json) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/cli/requested_step.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/cli/validators.h"
 #include "trireme/schedule/builders.h"
@@ -16,7 +17,7 @@ namespace {
 std::string schedule_names() {
   std::string names;
   for (const ScheduleBuilder& builder : schedule_builders()) {
-    if (!builder.is_training) continue;
+    if (!is_builder_name(builder.name) || !builder.is_training) continue;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", builder.name);
   }
   return names;
@@ -36,7 +37,9 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
   app.add_option("--micro-batches", plan.micro_batches, "micro-batches a replica and step [pp]")
       ->transform(positive_count())
       ->group("Plan");
-  app.add_option("--schedule", plan.schedule, "pipeline schedule: " + schedule_names())
+  app.add_option("--schedule", plan.schedule,
+                 "pipeline schedule: " + schedule_names() +
+                     ", or a file with the order of its passes, as trireme schedule writes it")
       ->capture_default_str()
       ->group("Plan");
   app.add_option("--chunks", plan.chunks,

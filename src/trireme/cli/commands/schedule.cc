@@ -128,7 +128,7 @@ Result<Schedule> schedule_of_file(const ScheduleRequest& request, const PassCost
                .num_chunks = order.num_chunks,
                .costs = costs,
                .max_in_flight = request.max_in_flight,
-               .order = &order});
+               .order = std::make_shared<const Schedule>(order)});
   return built.ok() ? std::move(built) : while_doing(request.name, built.error());
 }
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import command
 import pytest
-from chain import Chain
+import torch
+from chain import Chain, check
 from own_model import ADAMW, is_bitwise_equal
-from test_layouts import Shared
+from processes import train_arguments, trireme
+from test_layouts import Auxiliary, Frozen, Shared
 from test_simulate import CLUSTER, COSTS
+from test_timeline import events
 
 pytestmark = pytest.mark.binary
 
@@ -77,3 +82,85 @@ def test_a_transfer_goes_first_where_links_can_tell_and_the_policy_lets_it(tmp_p
 
     assert step("fifo") == step("fifo", "--transfers-first") == step("trirace")
     assert step("trirace", "--transfers-first") < step("trirace") < step("end")
+
+
+# --- early sums ----------------------------------------------------------------------------------------------------
+
+# A bucket for each tensor.
+SMALL = ["--bucket-bytes", 1]
+
+
+def spans(path, rank, step):
+    """(begin, end) of what the rank did in a step, by action; not of its waits."""
+    own = [words for words in events(path) if words[1] == str(rank) and f"step={step}" in words]
+    return {w[2]: (int(w[3]), int(w[4])) for w in own if w[2] not in ("wait", "input")}
+
+
+def test_sums_leave_while_the_backward_runs(tmp_path):
+    """In a GPT whose embedding is tied to its head all but the tied bucket, which waits for TR."""
+    path = tmp_path / "run.timeline"
+    more = [*SMALL, "--micro-batches", 2, "--timeline", path, "--timeline-steps", 3, "--workers", 4, "--quiet"]
+    command.run(*train_arguments(*more, "--transport", "direct", steps=4, pp=2, dp=2))
+    for step in (2, 3, 4):
+        for rank in range(4):
+            of_rank = spans(path, rank, step)
+            begin, end = of_rank["B1"]
+            sums = [times for action, times in of_rank.items() if action.startswith("AR")]
+            early = [times for times in sums if begin < times[0] < end]
+            assert len(sums) > 10
+            assert len(early) >= len(sums) - 2  # those of the tied embedding, and of the first parameter
+            assert of_rank["SC0"][0] < begin
+            assert of_rank["TR0"][0] >= end
+
+
+def test_at_the_end_nothing_leaves_early(tmp_path):
+    path = tmp_path / "run.timeline"
+    more = [*SMALL, "--comm", "end", "--micro-batches", 2, "--timeline", path, "--workers", 1, "--quiet"]
+    command.run(*train_arguments(*more, steps=2, pp=1, dp=2))
+    of_rank = spans(path, 0, 2)
+    assert all(begin >= of_rank["B1"][1] for action, (begin, _) in of_rank.items() if action.startswith("AR"))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe-v", "pre-recompute"])
+@pytest.mark.parametrize("kind", [Chain, Shared, Auxiliary, Frozen])
+def test_early_sums_train_as_one_process_does(own_model, kind, schedule):
+    """One bucket for each tensor; 11, 11 and 2 rows. Frozen: a stage without gradients."""
+    check(own_model(kind), (2, 3, 2), *SMALL, schedule=schedule, steps=4, optimizer=ADAMW)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "2bw"])
+def test_16_bit_parameters_leave_early_with_the_same_bits(own_model, schedule):
+    """Autograd makes their gradients in 16 bits, and they are summed in 32."""
+    model = own_model(Chain, torch.bfloat16)
+    runs = [train(model, policy, schedule, (2, 2, 2), *SMALL, steps=4) for policy in POLICIES]
+    assert is_bitwise_equal(runs[0], runs[1])
+    assert is_bitwise_equal(runs[0], runs[2])
+
+
+def test_a_killed_rank_is_named_while_sums_travel(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    more = train_arguments(*SMALL, "--metrics", metrics, "--transport", "direct", pp=1, dp=3)
+    with trireme(*more, folder=tmp_path) as run:
+        pids = run.wait_for_workers(3)
+        run.wait_for_steps(metrics)
+        os.kill(pids[1], signal.SIGKILL)
+        assert run.wait() == 1
+        assert "killed by signal 9 (SIGKILL)" in run.err
+
+
+def test_a_simulated_step_has_early_sums(tmp_path):
+    """Of 3000 bytes each, 3 s on the wire, which are final 1 s after the last backward of 4 s began."""
+    costs = COSTS.replace("kept_bytes: 1000}", "kept_bytes: 1000, final_ns: [1000000000]}")
+    assert costs != COSTS
+    (tmp_path / "costs.yaml").write_text(costs)
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    files = ["--costs", tmp_path / "costs.yaml", "--cluster", tmp_path / "cluster.yaml"]
+
+    def step(policy):
+        arguments = ["1f1b", *files, "--dp", 2, "--micro-batches", 2, "--comm", policy, "--json"]
+        return json.loads(command.run("simulate", *arguments).stdout)["step_ns"]
+
+    # The first activation and the last gradient are waited for, half a second each.
+    assert step("trirace") == ((2 + 1) * 6 + 1) * 10**9
+    # The last gradient shares its link with a sum, which makes it half a second later; the last sum is waited for.
+    assert step("end") == ((2 + 1) * 6 + 1) * 10**9 + 3_500_000_000

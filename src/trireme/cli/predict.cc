@@ -62,6 +62,7 @@ Result<Simulation> simulate_overlapping(const Prediction& prediction, const SimO
                                 .num_micro_batches = step.num_micro_batches,
                                 .tied_groups = step.tied_groups,
                                 .num_buckets = step.num_buckets,
+                                .num_tied_buckets = step.num_tied_buckets,
                                 .clips_norm = step.clips_norm,
                                 .communication = step.communication};
   const auto simulate_run = [&](int32_t num_steps) -> Result<Simulation> {

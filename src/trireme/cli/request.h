@@ -11,6 +11,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/data/feed.h"
+#include "trireme/plan/gradients.h"
 #include "trireme/sim/simulate.h"
 #include "trireme/torch/optimizer_options.h"
 
@@ -24,8 +25,9 @@ struct PlanChoice {
   std::string schedule = "1f1b";
   std::optional<int32_t> chunks;  // a rank; default that of the schedule
   std::vector<std::string> cut;
-  std::string comm = "trirace";  // the communication policy
-  std::string plan_path;         // --plan: instead of all of the above
+  std::string comm = "trirace";                // the communication policy
+  int64_t bucket_bytes = kDefaultBucketBytes;  // of gradients that are summed at once
+  std::string plan_path;                       // --plan: instead of all of the above
 };
 
 enum class TransportKind : uint8_t { kGloo, kDirect };

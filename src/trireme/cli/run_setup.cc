@@ -354,6 +354,7 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
                        .chunks = chunks_of(choice),
                        .placement = placement,
                        .communication = choice.comm,
+                       .bucket_bytes = choice.bucket_bytes,
                        .cut_modules = choice.cut});
   }
   TRIREME_TRY(MappedFile file, MappedFile::open(choice.plan_path));
@@ -387,13 +388,16 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
   for (const Partition::TiedParameter& tied : partition.tied) {
     if (gets[tied.input]) options.tied_groups.push_back(tied.stages);
   }
+  const BucketOptions buckets{.bytes = plan.bucket_bytes, .tied = tied_inputs(partition)};
   for (const Stage& stage : partition.stages) {
-    int32_t count = 0;  // an evaluation reduces nothing
+    Reductions reductions;  // an evaluation has none
     if (is_training) {
-      TRIREME_TRY(count, num_reductions(graph, stage, plan.dp));
+      TRIREME_TRY(reductions, reductions_of(graph, stage, plan.dp, buckets));
     }
-    options.num_buckets.push_back(count);
+    options.num_buckets.push_back(reductions.num);
+    options.num_tied_buckets.push_back(reductions.num_tied);
   }
+  if (options.tied_groups.empty()) options.num_tied_buckets.clear();
   return options;
 }
 

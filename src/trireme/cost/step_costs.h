@@ -33,6 +33,9 @@ struct ChunkCosts {
   int64_t forward_peak_bytes = 0;   // of F and R
   int64_t backward_peak_bytes = 0;  // of B
   int64_t split_peak_bytes = 0;     // of I
+  // By gradient bucket of the stage: how much of its backward has run when the chunk adds no more
+  // to it; 0: it adds nothing to it. Of buckets that are not listed this is not known.
+  std::vector<SimTime> bucket_final = {};
   bool operator==(const ChunkCosts&) const = default;
 };
 
@@ -51,6 +54,11 @@ struct StepCosts {
   bool operator==(const StepCosts&) const = default;
 };
 
+// By chunk: whether it adds to the bucket. None where one of them does not say.
+[[nodiscard]] std::vector<bool> chunks_of_bucket(const StageCosts& stage, size_t bucket);
+// How much of B, or of W, has run when the chunk adds no more to the bucket. REQUIRES: it adds.
+[[nodiscard]] SimTime final_after(const ChunkCosts& chunk, size_t bucket, SimTime pass);
+
 // Every number is 0 to kMaxStepCost.
 [[nodiscard]] Status verify_step_costs(const StepCosts& costs);
 // Of what was computed: what is more than kMaxStepCost stays more than it, so that
@@ -62,7 +70,8 @@ struct StepCosts {
 //
 //   format: trireme-step-costs-1
 //   stages:
-//     - chunks: [{forward_ns: 2000, backward_ns: 4000, activation_bytes: 4096, kept_bytes: 65536}]
+//     - chunks: [{forward_ns: 2000, backward_ns: 4000, activation_bytes: 4096, kept_bytes: 65536,
+//                final_ns: [4000]}]
 //       update_ns: 500
 //       bucket_bytes: [262144]
 //       static_bytes: 1048576

@@ -131,10 +131,15 @@ class StageCosting {
     costs.update = step_cost_time(update_seconds(stage));
     costs.static_bytes = static_bytes(graph_, stage, options_.num_optimizer_states);
     if (plan_.dp == 1) return costs;
-    for (const GradientBucket& bucket : gradient_buckets(graph_, stage)) {
+    for (const GradientBucket& bucket : gradient_buckets(
+             graph_, stage, {.bytes = plan_.bucket_bytes, .tied = tied_inputs(partition)})) {
       int64_t bytes = 0;
       for (const int32_t input : bucket.inputs) bytes += accumulator_bytes(graph_, input);
       costs.bucket_bytes.push_back(bytes);
+      for (size_t chunk = 0; chunk < costs.chunks.size(); ++chunk) {
+        costs.chunks[chunk].bucket_final.push_back(
+            final_time(partition.virtual_stages[stage.virtual_stages[chunk]], bucket));
+      }
     }
     TRIREME_TRY(const std::vector<MovingBuffer> moving, moving_buffers(graph_, stage, plan_.dp));
     if (moving.empty()) return costs;
@@ -176,6 +181,21 @@ class StageCosting {
           seconds_at(profile_.blocks[b], pass, micro_batch_).value_or(0) * share(pass, b, parts[b]);
     }
     return step_cost_time(seconds);
+  }
+
+  // How much of a chunk's backward has run when it has passed the first node that reads a parameter
+  // of the bucket; 0: there is none.
+  [[nodiscard]] SimTime final_time(const VirtualStage& stage, const GradientBucket& bucket) const {
+    const auto reads = [&](NodeId node) {
+      return std::ranges::any_of(operands(graph_.nodes[node.value]), [&](ValueId value) {
+        return std::ranges::any_of(
+            bucket.inputs, [&](int32_t input) { return graph_.inputs[input].value == value; });
+      });
+    };
+    const auto first = std::ranges::find_if(stage.nodes, reads);
+    if (first == stage.nodes.end()) return 0;
+    return std::max<SimTime>(1,
+                             pass_time(BlockPass::kBackward, by_block({first, stage.nodes.end()})));
   }
 
   [[nodiscard]] ChunkCosts chunk_costs(const VirtualStage& stage) const {

@@ -80,6 +80,19 @@ TEST(StepCostsOf, CountMemoryFromWhereItIsMadeToItsLastUse) {
   EXPECT_EQ(second.split_peak_bytes, 96 + 24 + 96);
 }
 
+// The backward of the model in one stage: loss, linear b, relu, linear a.
+TEST(StepCostsOf, ABucketIsFinalWhenTheBackwardHasPassedTheFirstNodeThatReadsIt) {
+  const Graph graph = parse_graph(kModel).value();
+  const PlanOptions one{.pp = 1, .dp = 2, .micro_batches = 4, .bucket_bytes = 1};
+  const Plan plan = build_plan(graph, "m.pt2", one).value();
+  const StepCosts costs = step_costs_of(graph, plan, 3, nullptr, options()).value();
+  const StageCosts& stage = costs.stages[0];
+  EXPECT_EQ(stage.bucket_bytes, (std::vector<int64_t>{64, 128}));
+  // Loss and linear b, as in FollowFromFlopsAndBytesOfThreeSamples.
+  EXPECT_EQ(stage.chunks[0].bucket_final,
+            (std::vector<SimTime>{2 * 96'000 + 24 + 24 + 4, stage.chunks[0].backward}));
+}
+
 TEST(StepCostsOf, CountParametersGradientsAndWhatTheOptimizerKeeps) {
   const Graph graph = parse_graph(kModel).value();
   const StepCosts costs = step_costs_of(graph, plan_of(graph), 3, nullptr, options()).value();

@@ -23,7 +23,8 @@ TEST(StepCosts, ItsTextReadsBack) {
                      .transient_bytes = next++,
                      .forward_peak_bytes = next++,
                      .backward_peak_bytes = next++,
-                     .split_peak_bytes = next++}};
+                     .split_peak_bytes = next++,
+                     .bucket_final = {next++, next++}}};
     stage.update = next++;
     stage.bucket_bytes = {next++, next++};
     stage.static_bytes = next++;
@@ -48,6 +49,8 @@ TEST(StepCosts, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal(format + "stages: [{update_ns: 3}]"), "line 2: a stage has no 'chunks'");
   EXPECT_EQ(refusal(format + "stages:\n- chunks:\n  - forward_ns: -3"),
             "line 4: forward_ns is -3, not 0 to 4398046511104");
+  EXPECT_EQ(refusal(format + "stages:\n- chunks:\n  - final_ns: [0, -1]"),
+            "line 4: final_ns is -1, not 0 to 4398046511104");
   EXPECT_EQ(refusal(format + "stages:\n- chunks:\n  - forwards_ns: 3"),
             "line 4: a chunk has no key \"forwards_ns\"");
   EXPECT_EQ(refusal(format + "stages:\n- chunks:\n  - forward_ns: x"),

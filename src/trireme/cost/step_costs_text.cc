@@ -14,6 +14,7 @@ namespace trireme {
 namespace {
 
 constexpr const char* kFormat = "trireme-step-costs-1";
+constexpr const char* kFinalKey = "final_ns";
 constexpr size_t kMaxListed = 1 << 16;
 
 // The keys of a chunk, each a number.
@@ -69,11 +70,12 @@ std::vector<int64_t> read_numbers(const YamlKeys& keys, const char* key) {
 }
 
 ChunkCosts read_chunk(const YAML::Node& node) {
-  std::set<std::string> known;
+  std::set<std::string> known = {kFinalKey};
   for (const ChunkKey& key : kChunkKeys) known.insert(key.name);
   const YamlKeys keys(node, "a chunk", known);
   ChunkCosts chunk;
   for (const ChunkKey& key : kChunkKeys) chunk.*key.member = read_number(keys, key.name);
+  chunk.bucket_final = read_numbers(keys, kFinalKey);
   return chunk;
 }
 
@@ -114,6 +116,7 @@ Status verify_step_costs(const StepCosts& costs) {
     const std::string where = fmt::format("stage {}: ", s);
     for (const ChunkCosts& chunk : stage.chunks) {
       for (const ChunkKey& key : kChunkKeys) TRIREME_TRY(check(where, key.name, chunk.*key.member));
+      for (const SimTime time : chunk.bucket_final) TRIREME_TRY(check(where, kFinalKey, time));
     }
     TRIREME_TRY(check(where, "update_ns", stage.update));
     TRIREME_TRY(check(where, "static_bytes", stage.static_bytes));
@@ -121,6 +124,22 @@ Status verify_step_costs(const StepCosts& costs) {
   }
   for (const int64_t bytes : costs.tied_bytes) TRIREME_TRY(check("", "tied_bytes", bytes));
   return check("", "scalar_bytes", costs.scalar_bytes);
+}
+
+std::vector<bool> chunks_of_bucket(const StageCosts& stage, size_t bucket) {
+  std::vector<bool> adds;
+  for (const ChunkCosts& chunk : stage.chunks) {
+    if (bucket >= chunk.bucket_final.size()) return std::vector<bool>(stage.chunks.size(), false);
+    adds.push_back(chunk.bucket_final[bucket] > 0);
+  }
+  return adds;
+}
+
+SimTime final_after(const ChunkCosts& chunk, size_t bucket, SimTime pass) {
+  const SimTime of_backward = std::min(chunk.bucket_final[bucket], chunk.backward);
+  if (chunk.backward == pass || chunk.backward == 0) return of_backward;
+  return static_cast<SimTime>(static_cast<double>(of_backward) * static_cast<double>(pass) /
+                              static_cast<double>(chunk.backward));
 }
 
 SimTime step_cost_time(double seconds) { return to_sim_time(std::min(seconds, 1e6)); }
@@ -137,6 +156,9 @@ std::string to_text(const StepCosts& costs) {
       out << YAML::BeginMap;
       for (const ChunkKey& key : kChunkKeys) {
         out << YAML::Key << key.name << YAML::Value << chunk.*key.member;
+      }
+      if (!chunk.bucket_final.empty()) {
+        out << YAML::Key << kFinalKey << YAML::Value << YAML::Flow << chunk.bucket_final;
       }
       out << YAML::EndMap;
     }

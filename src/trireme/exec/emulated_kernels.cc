@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/schedule/early_sums.h"
 #include "trireme/schedule/peers.h"
 
 namespace trireme {
@@ -44,15 +45,41 @@ EmulatedKernels::EmulatedKernels(const Schedule& schedule, const StepCosts& cost
       costs_(costs),
       rank_(rank),
       stage_(costs.stages[static_cast<size_t>(stage_of(schedule, rank))]),
-      hold_(std::move(hold)) {}
+      hold_(std::move(hold)) {
+  find_final_sums();
+}
+
+void EmulatedKernels::find_final_sums() {
+  if (schedule_.num_micro_batches.size() == 1) return;
+  const size_t num_buckets = stage_.bucket_bytes.size();
+  for (size_t bucket = 0; bucket < num_buckets; ++bucket) {
+    const auto pass = last_backward(schedule_, rank_, 0, chunks_of_bucket(stage_, bucket));
+    if (!pass) continue;
+    const ChunkCosts& chunk = stage_.chunks[static_cast<size_t>(pass->chunk)];
+    final_sums_.push_back({.after = final_after(chunk, bucket, duration(*pass)),
+                           .pass = *pass,
+                           .sum = {kAllReduce, static_cast<int32_t>(bucket)}});
+  }
+  std::ranges::stable_sort(final_sums_, {}, &Final::after);
+}
 
 Status EmulatedKernels::compute(const Action& action) {
   const SimTime cost = duration(action);
-  if (cost == 0) return Status();
-  const SimTime held = hold_(cost);
+  SimTime held = 0;
+  for (const Final& final_sum : final_sums_) {
+    if (final_sum.pass != action || on_final_ == nullptr) continue;
+    hold_until(final_sum.after, held);
+    on_final_(final_sum.sum);
+  }
+  hold_until(cost, held);
   held_.compute += held;
   held_.lateness += held - cost;
   return Status();
+}
+
+// `held`: since the begin of the pass, so that what comes late makes nothing after it later.
+void EmulatedKernels::hold_until(SimTime time, SimTime& held) {
+  if (time > held) held += hold_(time - held);
 }
 
 EmulatedKernels::Held EmulatedKernels::take_held() { return std::exchange(held_, {}); }

@@ -1,6 +1,6 @@
 // EmulatedKernels: kernels of a rehearsal. They compute nothing and have no weights: a pass holds
 // the rank for as long as its costs say, without the processor, and messages have the sizes that
-// they would have.
+// they would have. Gradients are final when the costs say (ChunkCosts::bucket_final).
 //
 // A hold is a sleep to an absolute deadline (clock_nanosleep), so only its wake-up is late: by 10
 // to 100 us on a machine with an idle core, more where ranks compete for cores while they wake up
@@ -34,6 +34,7 @@ class EmulatedKernels : public Kernels {
                   Hold hold = sleep_for);
 
   Status compute(const Action& action) override;
+  void announce_to(OnFinal on_final) override { on_final_ = std::move(on_final); }
   // Of one part. Error: there is no memory of its size.
   Result<Message> message(const Action& action) override;
   Status complete(const Action& /*action*/) override { return Status(); }
@@ -52,6 +53,15 @@ class EmulatedKernels : public Kernels {
     size_t size = 0;
   };
 
+  // A bucket that is final within a pass.
+  struct Final {
+    SimTime after = 0;  // of the pass
+    Action pass;
+    Action sum;
+  };
+
+  void find_final_sums();
+  void hold_until(SimTime time, SimTime& held);
   [[nodiscard]] SimTime duration(const Action& action) const;
   [[nodiscard]] int64_t size_of(const Action& action) const;
   static Result<std::shared_ptr<Memory>> new_memory(size_t size);
@@ -62,6 +72,8 @@ class EmulatedKernels : public Kernels {
   const StageCosts& stage_;
   Hold hold_;
   Held held_;
+  OnFinal on_final_;
+  std::vector<Final> final_sums_;                 // in the order of their times
   std::vector<std::shared_ptr<Memory>> written_;  // what only the pool holds is free
   std::shared_ptr<Memory> sent_;                  // as large as the largest message so far
 };

@@ -63,6 +63,31 @@ TEST(EmulatedKernels, HoldARankForTheCostsOfItsPasses) {
   }
 }
 
+// Bucket 0 is final after 100 of 300 ns, or 67 of 200; where a hold takes too long, what comes
+// after it does not.
+TEST(EmulatedKernels, ASumIsAnnouncedWithinTheLastPassThatAddsToIt) {
+  StepCosts costs = two_stages();
+  costs.stages[0].chunks[0].bucket_final = {100, 300};
+  for (const auto& [name, expected] :
+       {std::pair("1f1b", std::vector<std::string>{"100", "AR0", "195", "AR1"}),
+        std::pair("zb-h1", std::vector<std::string>{"66", "AR0", "129", "AR1"})}) {
+    const Schedule schedule = schedule_of(name, 2);
+    std::vector<std::string> heard;
+    EmulatedKernels kernels(schedule, costs, 0, [&heard](SimTime cost) {
+      heard.push_back(std::to_string(cost));
+      return cost + 5;
+    });
+    kernels.announce_to([&heard](const Action& sum) { heard.push_back(to_text(sum)); });
+    const bool is_split = std::string_view(name) == "zb-h1";
+    ASSERT_TRUE(
+        kernels.compute({is_split ? ActionKind::kWeightGradient : ActionKind::kBackward, 2}).ok());
+    EXPECT_EQ(heard, expected) << name;
+    heard.clear();
+    ASSERT_TRUE(kernels.compute({ActionKind::kForward, 2}).ok());
+    EXPECT_EQ(heard, (std::vector<std::string>{"10"}));
+  }
+}
+
 TEST(EmulatedKernels, MessagesHaveTheSizesOfTheirSenders) {
   const StepCosts costs = two_stages();
   const Schedule schedule = schedule_of("1f1b", 2);

@@ -8,6 +8,7 @@
 
 #include "trireme/base/check.h"
 #include "trireme/exec/tags.h"
+#include "trireme/schedule/early_sums.h"
 #include "trireme/schedule/peers.h"
 
 namespace trireme {
@@ -58,14 +59,19 @@ Status Executor::run_step(const Schedule& schedule, const Schedule* next) {
   next_ = next;
   transport_.set_urgency(schedule.communication.has_one_urgency ? std::optional(Urgency::kBulk)
                                                                 : std::nullopt);
+  listen(schedule);
   TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead)));
-  for (const Action& action : schedule.ranks[static_cast<size_t>(rank_)]) {
+  const std::vector<Action>& actions = schedule.ranks[static_cast<size_t>(rank_)];
+  for (place_ = 0; place_ < actions.size(); ++place_) {
+    const Action& action = actions[place_];
+    if (action.kind == kAllReduce && place_ < next_sum_) continue;  // it was issued early
     set_current(describe(schedule, rank_, action));
     if (is_receive(action.kind)) {
       TRIREME_TRY(post_receives(schedule, static_cast<size_t>(schedule.look_ahead) + 1));
     }
     TRIREME_TRY(collect_collectives(schedule, &action));
     TRIREME_TRY(naming(schedule, action, run_action(schedule, action)));
+    TRIREME_TRY(std::exchange(early_, Status()));
     if (sends_.size() > kMaxSendsInFlight) TRIREME_TRY(collect_oldest_send(schedule));
   }
   if (next == nullptr) {
@@ -75,6 +81,32 @@ Status Executor::run_step(const Schedule& schedule, const Schedule* next) {
   begin_next_step(schedule);
   set_current(std::string(kBetweenSteps));
   return Status();
+}
+
+void Executor::listen(const Schedule& schedule) {
+  schedule_ = &schedule;
+  next_sum_ = 0;
+  final_sums_.clear();
+  if (!schedule.communication.sums_early) return kernels_->announce_to(nullptr);
+  kernels_->announce_to([this](const Action& reduction) {
+    if (!early_.ok()) return;
+    final_sums_.push_back(reduction);
+    early_ = issue_final_sums();
+  });
+}
+
+Status Executor::issue_final_sums() {
+  Status issued;
+  next_sum_ = for_each_final_sum(
+      schedule_->ranks[static_cast<size_t>(rank_)], std::max(next_sum_, place_ + 1),
+      [this](const Action& sum) {
+        return std::ranges::find(final_sums_, sum) != final_sums_.end();
+      },
+      [&](const Action& sum) {
+        issued = naming(*schedule_, sum, issue_collective(sum));
+        return issued.ok();
+      });
+  return issued;
 }
 
 void Executor::begin_next_step(const Schedule& schedule) {

@@ -10,8 +10,10 @@
 // the memory they hold, and cannot deadlock, since verified schedules survive sends that block at
 // once. A collective is issued at its place in the list and waited for by the first action that
 // needs its result (waits_for()), so that what is between runs while it travels; what nothing needs
-// is waited for when the step ends. Tags (tags.h) separate kind, micro-batch, chunk and part, so
-// transfers that are in flight together cannot be mistaken for each other.
+// is waited for when the step ends. With early sums an AR is issued before its place, when the
+// kernels tell that its gradients are final, once those before it in the list are. Tags (tags.h)
+// separate kind, micro-batch, chunk and part, so transfers that are in flight together cannot be
+// mistaken for each other.
 //
 // Where a step overlaps with the next (Schedule::num_ahead), its receives are posted ahead beyond
 // its end, and what it sends and sums stays in flight; the next step waits for it. Between the two,
@@ -80,6 +82,10 @@ class Executor {
   Status run_send(const Schedule& schedule, const Action& action);
   Status run_receive(const Action& action);
   Status issue_collective(const Action& action);
+  // Hears from the kernels what is final, where the schedule wants it.
+  void listen(const Schedule& schedule);
+  // Of the AR whose turn it is, those that are final.
+  Status issue_final_sums();
   // Of those that are in flight, waits for what the action needs; without an action for all.
   Status collect_collectives(const Schedule& schedule, const Action* action);
   Status run_compute(const Action& action);
@@ -114,6 +120,13 @@ class Executor {
   // From where the next receive to post is looked for: a position in the lists of this step and the
   // next one after each other.
   size_t next_receive_ = 0;
+  // Of early sums: the list and the place in it, the place behind the AR that were issued, those
+  // that are final, and what went wrong with one.
+  const Schedule* schedule_ = nullptr;
+  size_t place_ = 0;
+  size_t next_sum_ = 0;
+  std::vector<Action> final_sums_;
+  Status early_;
   const Schedule* next_ = nullptr;  // the step after the one that runs, where they overlap
   int64_t step_ = 0;                // counts the steps of the run
 

@@ -124,7 +124,9 @@ void expect_runs(const Schedule& schedule, const RunOptions& options) {
     ASSERT_TRUE(outcome.ranks[rank].ok())
         << to_text(schedule) << "rank " << rank << ": " << outcome.ranks[rank].error().message;
     std::vector<std::string> calls = outcome.calls[rank];
-    std::erase_if(calls, [](const std::string& call) { return call.starts_with("message"); });
+    std::erase_if(calls, [](const std::string& call) {
+      return call.starts_with("message") || call.starts_with("end");
+    });
     ASSERT_EQ(calls, expected_calls(schedule.ranks[rank], options.num_steps)) << to_text(schedule);
   }
 }
@@ -302,6 +304,107 @@ class CountingTransport : public ForwardingTransport {
   size_t& max_sends_;
 };
 
+// The calls for messages of AR, and the end of the pass that announces buckets.
+std::vector<std::string> sums_of(const std::vector<std::string>& calls) {
+  std::vector<std::string> sums;
+  for (const std::string& call : calls) {
+    if (call.starts_with("message AR") || call.starts_with("end ")) sums.push_back(call);
+  }
+  return sums;
+}
+
+ScheduleOptions early_options(std::vector<int32_t> num_micro_batches) {
+  return {.num_stages = 1,
+          .num_micro_batches = std::move(num_micro_batches),
+          .num_buckets = {3},
+          .communication = {.sums_early = true}};
+}
+
+TEST(ExecutorRuns, SumsLeaveWithinThePassInTheOrderOfTheListWhateverIsFinalFirst) {
+  const Schedule schedule = build_schedule("1f1b", early_options({2, 2})).value();
+  std::vector<int32_t> order = {0, 1, 2};
+  do {
+    const RunOutcome outcome = run_schedule(schedule, {.num_steps = 2, .announced = order});
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(outcome.ranks[static_cast<size_t>(rank)].ok());
+      const std::vector<std::string> step = {"message AR0", "message AR1", "message AR2", "end B1"};
+      std::vector<std::string> expected = step;
+      expected.insert(expected.end(), step.begin(), step.end());
+      EXPECT_EQ(sums_of(outcome.calls[static_cast<size_t>(rank)]), expected);
+    }
+  } while (std::ranges::next_permutation(order).found);
+}
+
+// Of those that are not announced the first one, and all behind it, leave at their place.
+TEST(ExecutorRuns, WhatIsNotAnnouncedLeavesAtItsPlace) {
+  const Schedule schedule = build_schedule("1f1b", early_options({2, 2})).value();
+  const std::vector<std::pair<std::vector<int32_t>, std::vector<std::string>>> rows = {
+      {{0, 2}, {"message AR0", "end B1", "message AR1", "message AR2"}},
+      {{1, 2}, {"end B1", "message AR0", "message AR1", "message AR2"}},
+      {{1, 0}, {"message AR0", "message AR1", "end B1", "message AR2"}}};
+  for (const auto& [announced, expected] : rows) {
+    const RunOutcome outcome = run_schedule(schedule, {.num_steps = 1, .announced = announced});
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(outcome.ranks[static_cast<size_t>(rank)].ok());
+      EXPECT_EQ(sums_of(outcome.calls[static_cast<size_t>(rank)]), expected);
+    }
+  }
+}
+
+TEST(ExecutorRuns, NothingLeavesEarlyWhereTheScheduleDoesNotSaySo) {
+  ScheduleOptions options = early_options({2, 2});
+  options.communication = {};
+  const RunOutcome outcome = run_schedule(build_schedule("1f1b", options).value(),
+                                          {.num_steps = 1, .announced = {0, 1, 2}});
+  EXPECT_EQ(sums_of(outcome.calls[1]),
+            (std::vector<std::string>{"end B1", "message AR0", "message AR1", "message AR2"}));
+}
+
+TEST(ExecutorRuns, SumsBehindATiedReductionLeaveAfterIt) {
+  ScheduleOptions options = early_options({2, 2});
+  options.num_stages = 2;
+  options.num_buckets = {3, 3};
+  options.tied_groups = {{0, 1}};
+  options.num_tied_buckets = {1, 1};
+  const RunOutcome outcome = run_schedule(build_schedule("1f1b", options).value(),
+                                          {.num_steps = 1, .announced = {2, 1, 0}});
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(outcome.ranks[static_cast<size_t>(rank)].ok());
+    EXPECT_EQ(sums_of(outcome.calls[static_cast<size_t>(rank)]),
+              (std::vector<std::string>{"message AR0", "message AR1", "end B1", "message AR2"}));
+  }
+}
+
+// Replicas with fewer micro-batches, steps that overlap, and transports that block: every sum is
+// that of its own batch.
+TEST(ExecutorRuns, EarlySumsAreThoseOfTheirBatchInEverySchedule) {
+  for (const ScheduleBuilder& builder : schedule_builders()) {
+    if (!builder.is_training || builder.name == "text") continue;
+    for (const bool is_tied : {false, true}) {
+      ScheduleOptions options{
+          .num_stages = 2,
+          .num_micro_batches = {4, builder.name == "2bw" ? 3 : 0},
+          .num_buckets = {2, 2},
+          .clips_norm = is_tied,
+          .num_chunks = builder.num_chunks == kAnyChunks ? 1 : builder.num_chunks,
+          .communication = {.sums_early = true}};
+      if (is_tied) {
+        options.tied_groups = {{0, 1}};
+        options.num_tied_buckets = {1, 1};
+      }
+      const Result<std::vector<Schedule>> steps = build_run(builder.name, options, 3);
+      ASSERT_TRUE(steps.ok()) << builder.name << ": " << steps.error().message;
+      for (const std::vector<int32_t>& announced : {std::vector<int32_t>{1, 0}, {0, 1}, {0}}) {
+        const RunOutcome outcome =
+            run_steps(steps.value(), {.announced = announced, .decorate = make_blocking});
+        for (const Status& status : outcome.ranks) {
+          ASSERT_TRUE(status.ok()) << builder.name << ": " << status.error().message;
+        }
+      }
+    }
+  }
+}
+
 // Says what the executor asked for before anything was posted.
 class UrgencyTransport : public ForwardingTransport {
  public:
@@ -348,20 +451,22 @@ TEST(ExecutorRuns, EndOnEveryRankWhereverATransportFails) {
   const Schedule schedule = build_schedule("1f1b", {.num_stages = 2,
                                                     .num_micro_batches = {2, 1},
                                                     .tied_groups = {{0, 1}},
-                                                    .num_buckets = {1, 1},
-                                                    .clips_norm = true})
+                                                    .num_buckets = {2, 2},
+                                                    .num_tied_buckets = {1, 1},
+                                                    .clips_norm = true,
+                                                    .communication = {.sums_early = true}})
                                 .value();
   for (int32_t failing_rank = 0; failing_rank < 4; ++failing_rank) {
     int64_t num_calls = 1 << 20;
     int64_t num_passed = 0;
-    RunOptions options{.num_steps = 1, .decorate = [&](int32_t rank, Transport& inner) {
-                         std::unique_ptr<Transport> transport;
-                         if (rank == failing_rank) {
-                           transport =
-                               std::make_unique<FailingTransport>(inner, num_calls, num_passed);
-                         }
-                         return transport;
-                       }};
+    RunOptions options{
+        .num_steps = 1, .announced = {0}, .decorate = [&](int32_t rank, Transport& inner) {
+          std::unique_ptr<Transport> transport;
+          if (rank == failing_rank) {
+            transport = std::make_unique<FailingTransport>(inner, num_calls, num_passed);
+          }
+          return transport;
+        }};
     expect_runs(schedule, options);
     const int64_t num_calls_of_a_step = num_passed;
     EXPECT_GT(num_calls_of_a_step, 10);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,10 +24,17 @@ struct Message {
 
 class Kernels {
  public:
+  // Hears of an AR whose gradients no pass of its batch will change any more.
+  using OnFinal = std::function<void(const Action& reduction)>;
+
   virtual ~Kernels() = default;
 
   // Runs a compute action. The receives it needs are complete.
   virtual Status compute(const Action& action) = 0;
+  // From now on: whom compute() tells, in its thread, of each AR at most once, and of its batch as
+  // of the pass at hand. It may call message(). What is not told is final after the last pass.
+  // Null: no one. Kernels that do not know need not tell.
+  virtual void announce_to(OnFinal /*on_final*/) {}
   // The memory of a communication action: what SA and SG send, what RA and RG fill, what AR, TR and
   // SC sum in place. A receive may be asked for long before its data is needed.
   virtual Result<Message> message(const Action& action) = 0;

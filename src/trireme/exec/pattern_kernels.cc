@@ -47,6 +47,14 @@ std::vector<std::byte> reduction_bytes(const Action& action, double value) {
 
 Status PatternKernels::compute(const Action& action) {
   calls_.push_back(to_text(action));
+  const std::vector<Action>& actions = schedule_.ranks[static_cast<size_t>(rank_)];
+  const auto last = std::find_if(actions.rbegin(), actions.rend(),
+                                 [](const Action& each) { return ends_backward(each.kind); });
+  if (announced_.empty() || last == actions.rend() || action != *last) return Status();
+  for (const int32_t bucket : announced_) {
+    if (on_final_ != nullptr) on_final_({ActionKind::kAllReduce, bucket, 0, action.batch});
+  }
+  calls_.push_back("end " + to_text(action));
   return Status();
 }
 

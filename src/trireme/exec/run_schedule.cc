@@ -26,6 +26,7 @@ RunOutcome run_steps(std::span<const Schedule> steps, const RunOptions& options)
     const std::unique_ptr<Transport> decorated =
         options.decorate ? options.decorate(rank, *loopback) : nullptr;
     PatternKernels kernels(schedule, rank);
+    kernels.announce(options.announced);
     Executor executor(rank, kernels, decorated ? *decorated : *loopback);
     Status status = executor.join(schedule);
     for (size_t step = 0; step < steps.size() && status.ok(); ++step) {

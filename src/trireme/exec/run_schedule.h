@@ -16,7 +16,8 @@
 namespace trireme {
 
 struct RunOptions {
-  int32_t num_steps = 2;  // of a schedule that is run alone
+  int32_t num_steps = 2;                // of a schedule that is run alone
+  std::vector<int32_t> announced = {};  // see PatternKernels::announce()
   // Puts a transport of the test before a rank's own, which outlives it.
   std::function<std::unique_ptr<Transport>(int32_t rank, Transport& inner)> decorate = nullptr;
 };

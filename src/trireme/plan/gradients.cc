@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -53,23 +54,58 @@ DType accumulator_dtype(DType parameter) {
   return parameter == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
+std::vector<int32_t> tied_inputs(const Partition& partition) {
+  std::vector<int32_t> inputs;
+  for (const Partition::TiedParameter& tied : partition.tied) inputs.push_back(tied.input);
+  std::ranges::sort(inputs);
+  return inputs;
+}
+
+namespace {
+
+// By graph input: where a stage's nodes first read it; behind all of them where none does.
+std::vector<size_t> first_reads(const Graph& graph, const Stage& stage) {
+  std::vector<size_t> first_of_value(graph.values.size(), stage.nodes.size());
+  for (size_t i = stage.nodes.size(); i-- > 0;) {
+    for (const ValueId id : operands(graph.nodes[stage.nodes[i].value]))
+      first_of_value[id.value] = i;
+  }
+  std::vector<size_t> first;
+  for (const GraphInput& input : graph.inputs) first.push_back(first_of_value[input.value.value]);
+  return first;
+}
+
+}  // namespace
+
 std::vector<GradientBucket> gradient_buckets(const Graph& graph, const Stage& stage,
-                                             int64_t bucket_bytes) {
+                                             const BucketOptions& options) {
   const std::vector<bool> gets = gets_gradient(graph);
+  const std::vector<size_t> first = first_reads(graph, stage);
+  const auto is_tied = [&](int32_t input) {
+    return std::ranges::binary_search(options.tied, input);
+  };
+  std::vector<int32_t> inputs;
+  for (const int32_t input : stage.inputs) {
+    if (gets[input]) inputs.push_back(input);
+  }
+  std::ranges::sort(inputs, [&](int32_t a, int32_t b) {
+    return std::tuple(is_tied(a), first[b], b) < std::tuple(is_tied(b), first[a], a);
+  });
   std::vector<GradientBucket> buckets;
   int64_t filled = 0;
-  for (auto input = stage.inputs.rbegin(); input != stage.inputs.rend(); ++input) {
-    if (!gets[*input]) continue;
-    const TensorType& type = graph.values[graph.inputs[*input].value.value].type;
+  for (const int32_t input : inputs) {
+    const TensorType& type = graph.values[graph.inputs[input].value.value].type;
     const DType dtype = accumulator_dtype(type.dtype);
     const Result<std::vector<int64_t>> sizes = concrete_sizes(type.sizes, {});
     TRIREME_CHECK(sizes.ok(), "a parameter has a symbolic size");
     const auto bytes = static_cast<int64_t>(tensor_bytes(sizes.value(), dtype).value_or(0));
-    if (buckets.empty() || buckets.back().dtype != dtype || filled + bytes > bucket_bytes) {
-      buckets.push_back({.dtype = dtype, .inputs = {}});
+    const bool fits = !buckets.empty() && buckets.back().dtype == dtype &&
+                      buckets.back().is_tied == is_tied(input) && filled + bytes <= options.bytes;
+    if (!fits) {
+      buckets.push_back({.dtype = dtype, .inputs = {}, .is_tied = is_tied(input)});
       filled = 0;
     }
-    buckets.back().inputs.push_back(*input);
+    buckets.back().inputs.push_back(input);
     filled += bytes;
   }
   return buckets;
@@ -204,10 +240,18 @@ std::string note_on_micro_batches(const Graph& graph, int32_t num_micro_batches)
       kind_and_name(graph.inputs[kept.other_input]), num_micro_batches);
 }
 
-Result<int32_t> num_reductions(const Graph& graph, const Stage& stage, int32_t dp) {
-  if (dp == 1) return 0;
+Result<Reductions> reductions_of(const Graph& graph, const Stage& stage, int32_t dp,
+                                 const BucketOptions& options) {
+  if (dp == 1) return Reductions();
   TRIREME_TRY(std::vector<MovingBuffer> moving, moving_buffers(graph, stage, dp));
-  return static_cast<int32_t>(gradient_buckets(graph, stage).size()) + (moving.empty() ? 0 : 1);
+  const std::vector<GradientBucket> buckets = gradient_buckets(graph, stage, options);
+  Reductions reductions{.num = static_cast<int32_t>(buckets.size()),
+                        .num_tied = static_cast<int32_t>(
+                            std::ranges::count(buckets, true, &GradientBucket::is_tied))};
+  if (moving.empty()) return reductions;
+  ++reductions.num;
+  if (reductions.num_tied > 0) ++reductions.num_tied;  // it comes behind them
+  return reductions;
 }
 
 }  // namespace trireme

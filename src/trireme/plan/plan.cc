@@ -263,6 +263,7 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
             .placement = options.placement,
             .communication = options.communication,
             .order = options.order,
+            .bucket_bytes = options.bucket_bytes,
             .stages = {}};
   const Partition partition =
       partition_graph(graph, cuts.is_replicated, positions, options.pp, options.placement);
@@ -288,6 +289,10 @@ Status verify_plan(const Plan& plan, const Graph& graph) {
   if (plan.chunks < 1 || plan.chunks > kMaxPlanChunks) {
     return Error{
         fmt::format("the plan has {} chunks a stage, not 1 .. {}", plan.chunks, kMaxPlanChunks)};
+  }
+  if (plan.bucket_bytes < 1) {
+    return Error{fmt::format("the plan has buckets of {} bytes; a bucket has at least 1",
+                             plan.bucket_bytes)};
   }
   if (static_cast<int64_t>(plan.stages.size()) != int64_t{plan.pp} * plan.chunks) {
     return Error{

@@ -13,6 +13,7 @@
 #include "trireme/base/result.h"
 #include "trireme/graph/cuts.h"
 #include "trireme/graph/graph.h"
+#include "trireme/plan/gradients.h"
 #include "trireme/plan/partition.h"
 #include "trireme/plan/placement.h"
 
@@ -45,7 +46,8 @@ struct Plan {
   int32_t chunks = 1;  // of each stage
   Placement placement = Placement::kLooped;
   std::string communication = "trirace";  // the policy, by its name (schedule/communication.h)
-  std::string order;              // of schedule `text`: that of the passes, as schedule/schedule.h
+  std::string order;  // of schedule `text`: that of the passes, as schedule/schedule.h
+  int64_t bucket_bytes = kDefaultBucketBytes;
   std::vector<PlanStage> stages;  // pp x chunks, as a sample passes them
   bool operator==(const Plan&) const = default;
 };
@@ -59,7 +61,8 @@ struct PlanOptions {
   Placement placement = Placement::kLooped;
   std::string communication = "trirace";
   std::string order;
-  std::vector<std::string> cut_modules;  // pp x chunks - 1, or none: the planner decides
+  int64_t bucket_bytes = kDefaultBucketBytes;  // of gradients that are summed at once
+  std::vector<std::string> cut_modules;        // pp x chunks - 1, or none: the planner decides
 };
 
 // Virtual stages by dynamic programming over the blocks: the smallest largest share of flops, and

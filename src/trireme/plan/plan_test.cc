@@ -109,14 +109,49 @@ TEST(Gradients, WhatForwardChangesIsKnownByStageAndRefusedForReplicas) {
   EXPECT_EQ(changed(0), (std::vector<std::string>{"scale"}));
   EXPECT_EQ(changed(1), (std::vector<std::string>{"norm.running_mean", "norm.running_var"}));
   EXPECT_EQ(changed(2), (std::vector<std::string>{}));
-  for (const Stage& stage : partition.stages) EXPECT_EQ(num_reductions(graph, stage, 1).value(), 0);
-  EXPECT_EQ(num_reductions(graph, partition.stages[0], 2).error().message,
+  for (const Stage& stage : partition.stages)
+    EXPECT_EQ(reductions_of(graph, stage, 1, {}).value().num, 0);
+  EXPECT_EQ(reductions_of(graph, partition.stages[0], 2, {}).error().message,
             "the forward pass changes buffer 'scale' by aten.mul_.Tensor, which replicas cannot "
             "combine; use --dp 1");
-  EXPECT_EQ(num_reductions(graph, partition.stages[1], 2).value(), 1);
-  EXPECT_EQ(num_reductions(graph, partition.stages[2], 2).error().message,
+  EXPECT_EQ(reductions_of(graph, partition.stages[1], 2, {}).value().num, 1);
+  EXPECT_EQ(reductions_of(graph, partition.stages[2], 2, {}).error().message,
             "the forward pass changes parameter 'v' by aten.clamp_.default, which replicas cannot "
             "combine; use --dp 1");
+}
+
+std::vector<std::vector<std::string>> bucket_names(const Graph& graph,
+                                                   const std::vector<GradientBucket>& buckets) {
+  std::vector<std::vector<std::string>> names;
+  for (const GradientBucket& bucket : buckets) {
+    names.emplace_back(bucket.is_tied ? std::vector<std::string>{"tied"}
+                                      : std::vector<std::string>());
+    for (const int32_t input : bucket.inputs) names.back().push_back(graph.inputs[input].names[0]);
+  }
+  return names;
+}
+
+// "embed.weight" is read first, and by the head again; a parameter has 256 bytes.
+TEST(Gradients, BucketsAreInTheOrderInWhichABackwardIsDoneWithThem) {
+  using Names = std::vector<std::vector<std::string>>;
+  const Graph graph = parse_graph(kModel).value();
+  const Plan whole = build_plan(graph, "m.pt2", {}).value();
+  const Partition one = partition_by_plan(whole, graph).value();
+  const auto buckets = [&](const Partition& partition, size_t stage, int64_t bytes) {
+    return bucket_names(graph, gradient_buckets(graph, partition.stages[stage],
+                                                {.bytes = bytes, .tied = tied_inputs(partition)}));
+  };
+  EXPECT_EQ(buckets(one, 0, 1), (Names{{"block.1.weight"}, {"block.0.weight"}, {"embed.weight"}}));
+  EXPECT_EQ(buckets(one, 0, 512), (Names{{"block.1.weight", "block.0.weight"}, {"embed.weight"}}));
+  // The first stage and the last one hold the embedding.
+  const Plan cut = build_plan(graph, "m.pt2", {.pp = 2, .cut_modules = {"block.1"}}).value();
+  const Partition two = partition_by_plan(cut, graph).value();
+  EXPECT_EQ(buckets(two, 0, 1 << 20), (Names{{"block.0.weight"}, {"tied", "embed.weight"}}));
+  EXPECT_EQ(buckets(two, 1, 1 << 20), (Names{{"block.1.weight"}, {"tied", "embed.weight"}}));
+  const Reductions reductions =
+      reductions_of(graph, two.stages[1], 2, {.bytes = 1 << 20, .tied = tied_inputs(two)}).value();
+  EXPECT_EQ(reductions.num, 2);
+  EXPECT_EQ(reductions.num_tied, 1);
 }
 
 TEST(Gradients, AParameterReadForItsShapeOrItsValueAloneGetsNone) {
@@ -149,6 +184,7 @@ TEST(Plan, TextIsInvertible) {
   Plan other = plan;
   other.communication = "end";
   other.order = "schedule text stages=2\nrank 0: F0 B0\nrank 1: F0 B0\n";
+  other.bucket_bytes = 1 << 20;
   EXPECT_EQ(parse_plan(to_text(other)).value(), other);
   EXPECT_NE(parse_plan(to_text(plan)).value(), other);
 }

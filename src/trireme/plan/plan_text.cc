@@ -70,6 +70,9 @@ std::string to_text(const Plan& plan) {
     out << YAML::Key << "communication" << YAML::Value << plan.communication;
   }
   if (!plan.order.empty()) write_lines(out << YAML::Key << "order" << YAML::Value, plan.order);
+  if (plan.bucket_bytes != kDefaultBucketBytes) {
+    out << YAML::Key << "bucket_bytes" << YAML::Value << plan.bucket_bytes;
+  }
   out << YAML::Key << "stages" << YAML::Value << YAML::BeginSeq;
   for (const PlanStage& stage : plan.stages) {
     out << YAML::BeginMap << YAML::Key << "first_node" << YAML::Value << stage.first_node;
@@ -118,6 +121,7 @@ Result<Plan> parse_plan(std::string_view text) {
     }
     plan.placement = placement == kPlacementV ? Placement::kV : Placement::kLooped;
     for (const YAML::Node& line : root["order"]) plan.order += text_of(line) + "\n";
+    plan.bucket_bytes = root["bucket_bytes"].as<int64_t>(kDefaultBucketBytes);
     if (root["communication"]) plan.communication = text_of(root["communication"]);
     for (const YAML::Node& stage : root["stages"]) plan.stages.push_back(read_stage(stage));
     return plan;

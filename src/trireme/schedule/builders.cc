@@ -138,12 +138,15 @@ constexpr ScheduleBuilder kBuilders[] = {
      .build_orders = forward_only_orders},
 };
 
-// Of a step that is followed by one: those that are reduced in that one.
-int32_t num_late_buckets(const Schedule& schedule, int32_t stage) {
-  const bool is_tied = std::ranges::any_of(schedule.tied_groups, [&](const auto& stages) {
-    return std::ranges::binary_search(stages, stage);
-  });
-  return is_tied ? schedule.num_buckets[static_cast<size_t>(stage)] : 0;
+// By stage, of a step that is followed by one: the buckets that are summed in that one.
+std::vector<std::vector<int32_t>> late_buckets(const Schedule& schedule) {
+  std::vector<std::vector<int32_t>> buckets;
+  for (int32_t stage = 0; stage < schedule.num_stages; ++stage) {
+    std::vector<int32_t>& late = buckets.emplace_back();
+    const int32_t count = schedule.num_buckets[static_cast<size_t>(stage)];
+    for (int32_t b = num_free_buckets(schedule, stage); b < count; ++b) late.push_back(b);
+  }
+  return buckets;
 }
 
 // By stage: what it runs ahead.
@@ -155,30 +158,53 @@ std::vector<int32_t> ahead_of_stages(const Schedule& schedule) {
   return counts;
 }
 
-// The collectives and the update that end a step. Tied gradients are summed over the stages first,
-// so that each replica's bucket then holds the same number wherever the parameter lives. Losses
-// wait for the last backward: a collective in the middle would stop the pipeline.
+constexpr Action kLossesAction{kScalars, static_cast<int32_t>(ScalarExchange::kLosses)};
+
+// The collectives but SC0, and the update, that end a step. Tied gradients are summed over the
+// stages first, so that each replica's bucket then holds the same number wherever the parameter
+// lives; the buckets without any do not wait for that.
 std::vector<Action> build_reductions(const Schedule& schedule, int32_t rank) {
   const bool leaves_update = !schedule.num_ahead.empty() && !schedule.communication.updates_at_end;
   std::vector<Action> actions;
-  actions.push_back({kScalars, static_cast<int32_t>(ScalarExchange::kLosses)});
   if (!schedule.is_training) return actions;
   const int32_t stage = stage_of(schedule, rank);
+  const int32_t num_buckets = schedule.num_buckets[static_cast<size_t>(stage)];
+  const int32_t num_free = num_free_buckets(schedule, stage);
+  for (int32_t bucket = 0; bucket < num_free; ++bucket) actions.push_back({kAllReduce, bucket});
   for (size_t group = 0; group < schedule.tied_groups.size(); ++group) {
     if (!std::ranges::binary_search(schedule.tied_groups[group], stage)) continue;
     actions.push_back({kTiedReduce, static_cast<int32_t>(group)});
   }
-  const int32_t num_late = leaves_update ? num_late_buckets(schedule, stage) : 0;
-  for (int32_t bucket = num_late; bucket < schedule.num_buckets[static_cast<size_t>(stage)];
-       ++bucket) {
+  if (leaves_update) return actions;
+  for (int32_t bucket = num_free; bucket < num_buckets; ++bucket) {
     actions.push_back({kAllReduce, bucket});
   }
-  if (leaves_update) return actions;
   if (schedule.clips_norm) {
     actions.push_back({kScalars, static_cast<int32_t>(ScalarExchange::kSquaredNorms)});
   }
   actions.push_back({kUpdate});
   return actions;
+}
+
+// Adds what ends a step to the passes and transfers of a rank. Of steps that overlap SC1- and SC0
+// have one order on all ranks, which they would not have in the middle.
+void end_step(const Schedule& schedule, int32_t rank, std::vector<Action>& actions) {
+  std::vector<Action> reductions = build_reductions(schedule, rank);
+  // The update of the batch before computes while the sums of this one travel.
+  if (!schedule.num_ahead.empty() && !actions.empty() && actions.back().kind == kUpdate) {
+    reductions.push_back(actions.back());
+    actions.pop_back();
+  }
+  auto losses = actions.end();
+  const bool is_alone = schedule.num_ahead.empty() && schedule.num_found.empty();
+  if (schedule.communication.sums_early && is_alone) {
+    const auto last = std::find_if(actions.rbegin(), actions.rend(),
+                                   [](const Action& each) { return is_forward(each.kind); });
+    losses = last.base();
+    if (losses != actions.end() && losses->kind == kSendActivation) ++losses;
+  }
+  actions.insert(losses, kLossesAction);
+  actions.insert(actions.end(), reductions.begin(), reductions.end());
 }
 
 Status check_options(const ScheduleOptions& options) {
@@ -232,6 +258,7 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
                     .is_training = builder->is_training,
                     .tied_groups = options.tied_groups,
                     .num_buckets = options.num_buckets,
+                    .num_tied_buckets = options.num_tied_buckets,
                     .clips_norm = options.clips_norm,
                     .num_weight_versions = builder->num_weight_versions,
                     .communication = options.communication};
@@ -246,10 +273,10 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
     schedule.num_buckets.assign(static_cast<size_t>(schedule.num_stages), 0);
   }
   TRIREME_TRY(verify_shape(schedule));
-  std::vector<int32_t> num_late;
-  for (int32_t stage = 0; stage < schedule.num_stages; ++stage) {
-    num_late.push_back(num_late_buckets(schedule, stage));
+  if (!schedule.is_training || std::ranges::max(schedule.num_buckets) == 0) {
+    schedule.communication.sums_early = false;
   }
+  const std::vector<std::vector<int32_t>> late = late_buckets(schedule);
   if (overlaps && follows_a_step(options.place)) schedule.num_found = ahead_of_stages(schedule);
   if (overlaps && is_followed_by_a_step(options.place)) {
     schedule.num_ahead = ahead_of_stages(schedule);
@@ -271,19 +298,13 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
           .place = options.place,
           .clips_norm = options.clips_norm,
           .has_late_update = !schedule.num_found.empty() && !schedule.communication.updates_at_end,
-          .num_late_buckets = num_late};
+          .late_buckets = late};
       TRIREME_TRY(const ComputeOrders orders, builder->build_orders(request));
       entry->second = with_transfers(request, orders);
     }
     std::vector<Action> actions =
         entry->second.ranks[static_cast<size_t>(stage_of(schedule, rank))];
-    std::vector<Action> reductions = build_reductions(schedule, rank);
-    // The update of the batch before computes while the sums of this one travel.
-    if (!schedule.num_ahead.empty() && !actions.empty() && actions.back().kind == kUpdate) {
-      reductions.push_back(actions.back());
-      actions.pop_back();
-    }
-    actions.insert(actions.end(), reductions.begin(), reductions.end());
+    end_step(schedule, rank, actions);
     schedule.ranks.push_back(std::move(actions));
   }
   // Some need more: with chunks a rank may want a message before the one that its neighbour sends

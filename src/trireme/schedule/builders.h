@@ -27,6 +27,7 @@ struct ScheduleOptions {
   std::vector<int32_t> num_micro_batches = {};         // of each replica
   std::vector<std::vector<int32_t>> tied_groups = {};  // see Schedule
   std::vector<int32_t> num_buckets = {};               // see Schedule; empty: 0 for each stage
+  std::vector<int32_t> num_tied_buckets = {};          // see Schedule
   bool clips_norm = false;
   int32_t num_chunks = 1;  // of each rank
   // Of an evaluation, which goes where training does; other schedules have one of their own.
@@ -53,8 +54,9 @@ struct OrderRequest {
   const Schedule* order = nullptr;
   StepPlace place = StepPlace::kAlone;
   bool clips_norm = false;
-  bool has_late_update = false;                // the step before has left its update to this one
-  std::vector<int32_t> num_late_buckets = {};  // by stage: of the step before, to be reduced here
+  bool has_late_update = false;  // the step before has left its update to this one
+  // By stage: of the step before, to be summed here.
+  std::vector<std::vector<int32_t>> late_buckets = {};
 };
 // By stage: its compute actions but U; RG where it is to be waited for before other passes. With
 // what the step before has left: AR-, SC1- and U-.
@@ -78,11 +80,11 @@ struct ScheduleBuilder {
 // Error: an unknown name; it lists the known ones.
 [[nodiscard]] Result<const ScheduleBuilder*> find_builder(std::string_view name);
 
-// RA before F, SA after F, RG before B or I, SG after it; after the last of them SC0, the stage's
-// TR, its AR, SC1 when clipping, and U; forward-only ends with SC0. A replica without micro-batches
-// keeps its collectives and its update. A step that is followed by one leaves SC1, U, and the AR of
-// stages with tied parameters, which would wait for TR, to that one, unless updates come at the
-// end.
+// RA before F, SA after F, RG before B or I, SG after it; after the last of them SC0, the AR that
+// need no TR, the stage's TR, its other AR, SC1 when clipping, and U; forward-only ends with SC0.
+// Where sums are early SC0 comes after the last forward, so that no update waits for it. A replica
+// without micro-batches keeps its collectives and its update. A step that is followed by one leaves
+// SC1, U, and the AR that would wait for TR, to that one, unless updates come at the end.
 //
 // Builds, completes (transfers, reductions, update) and verifies. An unknown name lists the known
 // ones; numbers that no schedule exists for are refused with the numbers in the message.

@@ -26,6 +26,27 @@ TEST(Builders, OneFOneBOfTwoStagesAndTwoReplicasIsThisText) {
             "rank 3: RA0 F0 B0 SG0 SC0 TR0 AR0 SC1 U\n");
 }
 
+// The losses are exchanged after the last forward, and only a bucket of tied parameters waits for
+// TR.
+TEST(Builders, WithEarlySumsNothingThatIsReadyWaits) {
+  const Result<Schedule> schedule = build_schedule("1f1b", {.num_stages = 2,
+                                                            .num_micro_batches = {3, 0},
+                                                            .tied_groups = {{0, 1}},
+                                                            .num_buckets = {2, 1},
+                                                            .num_tied_buckets = {1, 1},
+                                                            .clips_norm = true,
+                                                            .communication = {.sums_early = true}});
+  ASSERT_TRUE(schedule.ok()) << schedule.error().message;
+  EXPECT_EQ(to_text(schedule.value()),
+            "schedule 1f1b stages=2 micro-batches=3,0 look-ahead=2 buckets=2,1 tied=0+1 "
+            "tied-buckets=1,1 clip-norm early-sums\n"
+            "rank 0: F0 SA0 F1 SA1 RG0 B0 F2 SA2 SC0 RG1 B1 RG2 B2 AR0 TR0 AR1 SC1 U\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 SC0 B2 SG2 TR0 AR0 SC1 U\n"
+            "rank 2: SC0 AR0 TR0 AR1 SC1 U\n"
+            "rank 3: SC0 TR0 AR0 SC1 U\n");
+  EXPECT_EQ(parse_schedule(to_text(schedule.value())).value(), schedule.value());
+}
+
 TEST(Builders, GpipeKeepsBackwardsInTheOrderOfMicroBatches) {
   const Result<Schedule> schedule =
       build_schedule("gpipe", {.num_stages = 2, .num_micro_batches = {2}});

@@ -13,18 +13,18 @@ namespace {
 constexpr CommunicationPolicy kPolicies[] = {
     // Narayanan et al., PipeDream-2BW, ICML 2021.
     {.name = "end",
-     .summary = "gradients are summed when a step ends, then weights are updated",
-     .rules = {.has_one_urgency = true, .updates_at_end = true}},
+     .summary = "a step ends with its sums of gradients and its update",
+     .rules = {.updates_at_end = true, .has_one_urgency = true}},
     // Wait-free backpropagation: Zhang et al., Poseidon, ATC 2017.
     {.name = "fifo",
-     .summary = "what is ready leaves, nothing before anything else",
-     .rules = {.has_one_urgency = true}},
+     .summary = "sums leave when their gradients are final, and nothing goes before anything else",
+     .rules = {.sums_early = true, .has_one_urgency = true}},
     // Li et al., TriRace, TPDS 2024.
     {.name = "trirace",
      .summary =
-         "transfers between stages go before sums of gradients, where the wire can tell them "
+         "the same, but transfers between stages go before sums, where the wire can tell them "
          "apart (--transport direct)",
-     .rules = {}},
+     .rules = {.sums_early = true}},
 };
 
 }  // namespace

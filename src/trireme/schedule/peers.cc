@@ -1,5 +1,7 @@
 #include "trireme/schedule/peers.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -77,6 +79,20 @@ int32_t replica_of(const Schedule& schedule, int32_t rank) { return rank / sched
 int32_t virtual_stage_of(const Schedule& schedule, int32_t rank, int32_t chunk) {
   return chunk * schedule.num_stages + place_within_chunk(schedule.placement, schedule.num_stages,
                                                           chunk, stage_of(schedule, rank));
+}
+
+bool holds_tied_group(const Schedule& schedule, int32_t stage) {
+  return std::ranges::any_of(schedule.tied_groups, [stage](const std::vector<int32_t>& stages) {
+    return std::ranges::binary_search(stages, stage);
+  });
+}
+
+int32_t num_free_buckets(const Schedule& schedule, int32_t stage) {
+  const int32_t count = schedule.num_buckets[static_cast<size_t>(stage)];
+  if (!schedule.num_tied_buckets.empty()) {
+    return count - schedule.num_tied_buckets[static_cast<size_t>(stage)];
+  }
+  return holds_tied_group(schedule, stage) ? 0 : count;
 }
 
 std::optional<ChunkPlace> place_of(const Schedule& schedule, int32_t rank, int32_t virtual_stage) {

@@ -26,6 +26,10 @@ namespace trireme {
 [[nodiscard]] bool is_first_virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk);
 [[nodiscard]] bool is_last_virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk);
 
+[[nodiscard]] bool holds_tied_group(const Schedule& schedule, int32_t stage);
+// Of a stage: buckets 0 to this one are summed without TR before them.
+[[nodiscard]] int32_t num_free_buckets(const Schedule& schedule, int32_t stage);
+
 struct Counterpart {
   int32_t rank = 0;
   Action action;

@@ -114,7 +114,7 @@ struct Field {
   bool (*set)(Schedule& schedule, std::string_view value);
 };
 
-constexpr std::array<Field, 14> kFields = {{
+constexpr std::array<Field, 16> kFields = {{
     {"stages", "a number", true,
      [](Schedule& s, std::string_view v) { return set_number(s.num_stages, v); }},
     {"chunks", "a number", false,
@@ -132,6 +132,8 @@ constexpr std::array<Field, 14> kFields = {{
      [](Schedule& s, std::string_view v) { return set_numbers(s.num_buckets, v); }},
     {"tied", "groups of stages such as 0+3,1+2", false,
      [](Schedule& s, std::string_view v) { return set_groups(s.tied_groups, v); }},
+    {"tied-buckets", "numbers parted by commas", false,
+     [](Schedule& s, std::string_view v) { return set_numbers(s.num_tied_buckets, v); }},
     {"clip-norm", "", false, [](Schedule& s, std::string_view) { return s.clips_norm = true; }},
     {"versions", "a number", false,
      [](Schedule& s, std::string_view v) { return set_number(s.num_weight_versions, v); }},
@@ -141,6 +143,8 @@ constexpr std::array<Field, 14> kFields = {{
      [](Schedule& s, std::string_view v) { return set_numbers(s.num_ahead, v); }},
     {"updates-at-end", "", false,
      [](Schedule& s, std::string_view) { return s.communication.updates_at_end = true; }},
+    {"early-sums", "", false,
+     [](Schedule& s, std::string_view) { return s.communication.sums_early = true; }},
     {"one-urgency", "", false,
      [](Schedule& s, std::string_view) { return s.communication.has_one_urgency = true; }},
     {"evaluation", "", false,
@@ -273,6 +277,9 @@ std::string to_text(const Schedule& schedule) {
     text += fmt::format("{}{}", group == 0 ? " tied=" : ",",
                         fmt::join(schedule.tied_groups[group], "+"));
   }
+  if (!schedule.num_tied_buckets.empty()) {
+    text += fmt::format(" tied-buckets={}", fmt::join(schedule.num_tied_buckets, ","));
+  }
   if (schedule.clips_norm) text += " clip-norm";
   if (schedule.num_weight_versions != 1) {
     text += fmt::format(" versions={}", schedule.num_weight_versions);
@@ -284,6 +291,7 @@ std::string to_text(const Schedule& schedule) {
     text += fmt::format(" ahead={}", fmt::join(schedule.num_ahead, ","));
   }
   if (schedule.communication.updates_at_end) text += " updates-at-end";
+  if (schedule.communication.sums_early) text += " early-sums";
   if (schedule.communication.has_one_urgency) text += " one-urgency";
   if (!schedule.is_training) text += " evaluation";
   text += "\n";

@@ -40,6 +40,9 @@
 //
 // The text form is a header line and one line a rank, in ascending order:
 //
+// With early-sums an AR is issued before its place in the list, where the gradients of its bucket
+// are final while a pass runs that makes gradients: in the order of the list, and none behind a TR.
+//
 //   schedule 1f1b stages=2 micro-batches=2,1 look-ahead=2 buckets=1,1 tied=0+1 clip-norm
 //   rank 0: F0 SA0 F1 SA1 RG0 B0 RG1 B1 SC0 TR0 AR0 SC1 U
 //   rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 SC0 TR0 AR0 SC1 U
@@ -54,11 +57,14 @@
 //           | "look-ahead=" N                  2 when absent
 //           | "buckets=" N { "," N }           one number a stage; all 0 when absent
 //           | "tied=" group { "," group }      group = N "+" N { "+" N }: the stages that hold it
+//           | "tied-buckets=" N { "," N }      one number a stage: of its buckets, the last so many
+//                                              are summed after TR; all where there are tied groups
 //           | "clip-norm"
 //           | "versions=" N                  1 when absent
 //           | "found=" N { "," N }           one number a stage
 //           | "ahead=" N { "," N }           one number a stage
 //           | "updates-at-end"                 see above
+//           | "early-sums"                     see above
 //           | "one-urgency"                    no message goes before another that was posted first
 //           | "evaluation"                     is_training is false
 //   rank    = "rank" N ":" { action }          N counts from 0
@@ -152,8 +158,9 @@ struct Action {
 
 // What a communication policy (communication.h) decides of a schedule.
 struct CommunicationRules {
-  bool has_one_urgency = false;  // else transfers between stages go before collectives
+  bool sums_early = false;       // AR from within the passes that make its gradients
   bool updates_at_end = false;   // of steps that overlap: none leaves its update to the next
+  bool has_one_urgency = false;  // else transfers between stages go before collectives
   bool operator==(const CommunicationRules&) const = default;
 };
 
@@ -169,6 +176,9 @@ struct Schedule {
   std::vector<std::vector<int32_t>> tied_groups = {};
   // num_buckets[stage]: gradient buckets that are reduced over the replicas; 0 when dp is 1.
   std::vector<int32_t> num_buckets = {};
+  // By stage, or empty for all of the stages that hold a tied group: how many of the buckets come
+  // after TR, the last ones. (What is in the others no other stage holds.)
+  std::vector<int32_t> num_tied_buckets = {};
   bool clips_norm = false;  // SC1 before U
   int32_t num_weight_versions = 1;
   // By stage, or empty: what of its batch the step finds done, and of the next batch it does.

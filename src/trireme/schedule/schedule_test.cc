@@ -84,7 +84,9 @@ TEST(Schedule, ParserNamesLineAndWord) {
       {"schedule x stages=1 stages=2", "line 1: field \"stages\" is given twice"},
       {"schedule x speed=9",
        "line 1: unknown field \"speed=9\"; known are stages, chunks, placement, micro-batches, "
-       "look-ahead, buckets, tied, clip-norm, versions, found, ahead, updates-at-end, one-urgency, "
+       "look-ahead, buckets, tied, tied-buckets, clip-norm, versions, found, ahead, "
+       "updates-at-end, "
+       "early-sums, one-urgency, "
        "evaluation"},
       {"schedule x stages", "line 1: field \"stages\" needs a number after a \"=\""},
       {"schedule x stages=two", "line 1: field \"stages=two\" needs a number after the \"=\""},

@@ -65,6 +65,21 @@ TEST(TwoBw, TiedGradientsAreReducedInTheNextStep) {
             "rank 2: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 AR0- SC0 TR0 U-\n");
 }
 
+// The buckets without tied parameters do not wait for TR: they are summed when the step ends.
+TEST(TwoBw, BucketsWithoutTiedParametersAreSummedInTheirOwnStep) {
+  const std::vector<Schedule> steps = run_of({.num_stages = 2,
+                                              .num_micro_batches = {3, 3},
+                                              .tied_groups = {{0, 1}},
+                                              .num_buckets = {3, 2},
+                                              .num_tied_buckets = {1, 1},
+                                              .communication = {.sums_early = true}},
+                                             3);
+  EXPECT_EQ(to_text(Schedule{.builder = "x", .ranks = {steps[1].ranks[0], steps[1].ranks[1]}}),
+            "schedule x stages=1 micro-batches= look-ahead=2\n"
+            "rank 0: F1 SA1 RG0 B0 AR2- F2 SA2 RG1 B1 U- F0+ SA0+ RG2 B2 SC0 AR0 AR1 TR0\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 AR1- RA2 F2 B2 SG2 SC0 AR0 TR0 U-\n");
+}
+
 // As published: nothing is left to the next step.
 TEST(TwoBw, WithUpdatesAtTheEndEachStepEndsWithItsOwn) {
   const std::vector<Schedule> steps = run_of({.num_stages = 2,
@@ -152,13 +167,20 @@ TEST(TwoBw, RunsOfEverySizeVerify) {
   for (int32_t num_stages = 1; num_stages <= 8; ++num_stages) {
     for (int32_t m = std::max(1, num_stages - 1); m <= 16; ++m) {
       for (const bool clips : {false, true}) {
-        ScheduleOptions options{.num_stages = num_stages,
-                                .num_micro_batches = {m, m == 16 ? m : m + 1},
-                                .clips_norm = clips,
-                                .communication = {.updates_at_end = m % 2 == 0}};
+        ScheduleOptions options{
+            .num_stages = num_stages,
+            .num_micro_batches = {m, m == 16 ? m : m + 1},
+            .clips_norm = clips,
+            .communication = {.sums_early = m % 3 == 0, .updates_at_end = m % 2 == 0}};
         options.num_buckets.assign(static_cast<size_t>(num_stages), 2);
         if (num_stages > 1) options.tied_groups = {{0, num_stages - 1}};
         if (num_stages > 2) options.tied_groups.push_back({1, num_stages - 1});
+        if (num_stages > 2 && clips) {
+          options.num_tied_buckets.assign(static_cast<size_t>(num_stages), 0);
+          for (const int32_t stage : {0, 1, num_stages - 1}) {
+            options.num_tied_buckets[static_cast<size_t>(stage)] = 1;
+          }
+        }
         for (const int32_t num_steps : {1, 2, 4}) {
           ASSERT_TRUE(build_run("2bw", options, num_steps).ok()) << num_stages << " " << m;
         }

@@ -66,6 +66,7 @@ Status check_border(std::span<const Schedule> steps, size_t i) {
   if (before.num_stages != after.num_stages || before.num_buckets != after.num_buckets ||
       before.num_micro_batches.size() != after.num_micro_batches.size() ||
       before.tied_groups != after.tied_groups || before.num_ahead != after.num_found ||
+      before.num_tied_buckets != after.num_tied_buckets ||
       before.communication != after.communication ||
       (before.clips_norm != after.clips_norm && !after.num_found.empty())) {
     return Error{fmt::format("step {} does not find what step {} leaves", i, i - 1)};

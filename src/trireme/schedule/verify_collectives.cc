@@ -99,6 +99,9 @@ Status check_tied_before_buckets(const ScheduleIndex& index) {
   for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
     for (const Action& bucket : actions_of_kind(index, rank, kAllReduce)) {
       if (bucket.batch != 0) continue;
+      if (bucket.index < num_free_buckets(index.schedule(), stage_of(index.schedule(), rank))) {
+        continue;
+      }
       TRIREME_TRY(check_listed_after(index, rank, bucket, {kTiedReduce}));
     }
   }

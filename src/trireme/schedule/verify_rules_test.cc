@@ -375,6 +375,19 @@ const Breach kBreaches[] = {
      "rank 0: F0 B0 SC0 U\n"
      "rank 1: F0 B0 SC0 U\n",
      "rank 0 misses AR0 (gradient bucket 0 over ranks 0, 1)"},
+    {"shape", "schedule x stages=2 micro-batches=1,1 buckets=1,1 tied=0+1 tied-buckets=1\n",
+     "tied-buckets= has 1 numbers for 2 stages"},
+    {"shape", "schedule x stages=3 micro-batches=1,1 buckets=1,1,1 tied=0+1 tied-buckets=1,1,1\n",
+     "stage 2 has 1 tied buckets: of its 1 there are 0 to 0"},
+    {"shape", "schedule x stages=2 micro-batches=1 updates-at-end\n",
+     "updates-at-end is of schedules with versions=2, whose steps overlap"},
+    {"tied-before-buckets",
+     "schedule x stages=2 micro-batches=1,1 buckets=2,1 tied=0+1 tied-buckets=1,1\n"
+     "rank 0: F0 SA0 RG0 B0 SC0 AR0 AR1 TR0 U\n"
+     "rank 1: RA0 F0 B0 SG0 SC0 TR0 AR0 U\n"
+     "rank 2: F0 SA0 RG0 B0 SC0 AR0 AR1 TR0 U\n"
+     "rank 3: RA0 F0 B0 SG0 SC0 TR0 AR0 U\n",
+     "rank 0 issues AR1 before TR0"},
     {"deadlock",
      "schedule x stages=2 micro-batches=1,1 buckets=1,1 tied=0+1\n"
      "rank 0: F0 SA0 RG0 B0 SC0 TR0 AR0 U\n"

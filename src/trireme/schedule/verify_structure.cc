@@ -55,6 +55,19 @@ Status check_buckets(const Schedule& schedule) {
                       count, schedule.num_micro_batches.size(), max_count)};
     }
   }
+  if (schedule.num_tied_buckets.empty()) return Status();
+  if (schedule.num_tied_buckets.size() != schedule.num_buckets.size()) {
+    return Error{fmt::format("tied-buckets= has {} numbers for {} stages",
+                             schedule.num_tied_buckets.size(), schedule.num_stages)};
+  }
+  for (int32_t stage = 0; stage < schedule.num_stages; ++stage) {
+    const int32_t count = schedule.num_tied_buckets[static_cast<size_t>(stage)];
+    const int32_t max_count =
+        holds_tied_group(schedule, stage) ? schedule.num_buckets[static_cast<size_t>(stage)] : 0;
+    if (count >= 0 && count <= max_count) continue;
+    return Error{fmt::format("stage {} has {} tied buckets: of its {} there are 0 to {}", stage,
+                             count, schedule.num_buckets[static_cast<size_t>(stage)], max_count)};
+  }
   return Status();
 }
 

@@ -8,6 +8,7 @@
 #include "trireme/base/sim_time.h"
 #include "trireme/schedule/schedule.h"
 #include "trireme/sim/collective_phases.h"
+#include "trireme/sim/final_sums.h"
 #include "trireme/sim/fluid_network.h"
 
 namespace trireme {
@@ -68,6 +69,10 @@ struct Rank {
   int32_t waits_for = -1;  // a transfer
   Action waits_for_collective;
   std::vector<IssuedCollective> collectives;  // in the order of issue
+  // Of early sums: all there will be, those that are final, and the place behind those issued.
+  std::vector<FinalSum> sums;
+  std::vector<Action> final_sums;
+  size_t next_sum = 0;
   SimTime wait_begin = 0;
   bool has_paid = false;  // the processor's share in the send at hand
   SimTime compute = 0;

@@ -4,14 +4,17 @@
 #include <cmath>
 #include <deque>
 #include <queue>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "trireme/base/check.h"
 #include "trireme/base/philox.h"
 #include "trireme/cluster/link_graph.h"
+#include "trireme/schedule/early_sums.h"
 #include "trireme/schedule/peers.h"
 #include "trireme/sim/collective_phases.h"
+#include "trireme/sim/final_sums.h"
 #include "trireme/sim/fluid_network.h"
 #include "trireme/sim/pass_table.h"
 #include "trireme/sim/rank_state.h"
@@ -42,6 +45,7 @@ class Simulator {
       num_transfers += 2 * static_cast<size_t>(schedule_.num_steps) *
                        static_cast<size_t>(num_micro_batches(r) * schedule_.num_chunks);
       ranks_[r].memory = ranks_[r].peak = costs_of(r).static_bytes;
+      ranks_[r].sums = final_sums(schedule_, costs_, passes_, r);
     }
     transfers_.resize(num_transfers);
     for (int32_t r = 0; r < num_ranks(schedule_); ++r) {
@@ -70,7 +74,7 @@ class Simulator {
 
  private:
   struct Event {
-    enum class Kind : uint8_t { kRank, kTransfer, kCollective };
+    enum class Kind : uint8_t { kRank, kTransfer, kCollective, kFinalSum };
     SimTime time = 0;
     int64_t order = 0;
     Kind kind = Kind::kRank;
@@ -123,6 +127,8 @@ class Simulator {
         return begin_transfer(event.id, event.time);
       case Event::Kind::kCollective:
         return begin_phase(event.id, event.time);
+      case Event::Kind::kFinalSum:
+        return sum_early(event.id, event.time);
     }
   }
 
@@ -132,6 +138,10 @@ class Simulator {
     const std::vector<Action>& actions = schedule_.ranks[r];
     while (rank.at < actions.size()) {
       const Action& action = actions[rank.at];
+      if (action.kind == kAllReduce && rank.at < rank.next_sum) {
+        ++rank.at;  // it was issued early
+        continue;
+      }
       if (!has_collectives(r, &action, now)) return;
       if (is_compute(action.kind)) {
         compute(r, action, now);
@@ -139,6 +149,7 @@ class Simulator {
       }
       if (is_collective(action.kind)) {
         issue(r, action, now);
+        ++rank.at;
         continue;
       }
       if (!(is_send(action.kind) ? send(r, action, now) : receive(r, action, now))) return;
@@ -168,6 +179,13 @@ class Simulator {
     rank.peak = std::max(rank.peak, rank.memory + cost.held_bytes);
     rank.memory += cost.left_bytes;
     ++rank.at;
+    for (const FinalSum& final_sum : rank.sums) {
+      if (final_sum.pass != action) continue;
+      const auto after = final_sum.share * static_cast<double>(duration);
+      announced_.emplace_back(r, final_sum.sum);
+      push(now + std::llround(after), Event::Kind::kFinalSum,
+           static_cast<int32_t>(announced_.size()) - 1);
+    }
     push(now + duration, Event::Kind::kRank, r);
   }
 
@@ -378,7 +396,6 @@ class Simulator {
         communicator.phases = collective_phases(options_.collectives, communicator.members, links_);
       }
     }
-    ++ranks_[r].at;
     ranks_[r].collectives.push_back({action, now});
     auto found = std::ranges::find(communicator.collectives, action, &Collective::action);
     if (found == communicator.collectives.end()) {
@@ -387,6 +404,21 @@ class Simulator {
     }
     ++found->num_come;
     if (found == communicator.collectives.begin()) begin_if_complete(id, now);
+  }
+
+  void sum_early(int32_t announced, SimTime now) {
+    const auto [r, sum] = announced_[announced];
+    Rank& rank = ranks_[r];
+    rank.final_sums.push_back(sum);
+    rank.next_sum = for_each_final_sum(
+        schedule_.ranks[r], std::max(rank.next_sum, rank.at),
+        [&](const Action& each) {
+          return std::ranges::find(rank.final_sums, each) != rank.final_sums.end();
+        },
+        [&](const Action& each) {
+          issue(r, each, now);
+          return true;
+        });
   }
 
   void begin_if_complete(int32_t id, SimTime now) {
@@ -504,8 +536,9 @@ class Simulator {
   FluidNetwork network_;
   std::vector<Rank> ranks_;
   std::vector<Transfer> transfers_;
-  std::deque<Communicator> communicators_;  // flows hold their paths
-  std::vector<FlowOwner> owners_;           // by flow
+  std::deque<Communicator> communicators_;             // flows hold their paths
+  std::vector<FlowOwner> owners_;                      // by flow
+  std::vector<std::pair<int32_t, Action>> announced_;  // final sums and their ranks
   std::vector<int32_t> free_flows_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   int64_t order_ = 0;

@@ -38,6 +38,7 @@ void ChunkKernels::end_step(int64_t number) {
   const auto is_of_step = [&](const auto& entry) { return entry.first.step == number; };
   std::erase_if(micro_batches_, is_of_step);
   std::erase_if(deferred_, is_of_step);
+  std::erase_if(shares_, is_of_step);
   steps_.erase(number);
 }
 
@@ -103,7 +104,13 @@ Status ChunkKernels::run(MicroBatch& batch, MicroBatchId id,
                          .first_sample = step.shares[id.index].first,
                          .num_samples = step.shares[id.index].size,
                          .builds_graph = run != Run::kForwardOnly,
-                         .splits_backward = step.splits_backward};
+                         .splits_backward = step.splits_backward,
+                         .share = nullptr};
+  if (step.final_gradients != nullptr && context.builds_graph) {
+    context.share =
+        &shares_.try_emplace(id, *step.final_gradients, stage_.inputs, graph_.inputs.size())
+             .first->second;
+  }
   TRIREME_TRY((step.is_training ? training_ : evaluation_)->run(values, context));
   batch.symbols = std::move(context.symbols);
   return guard([&] {
@@ -176,20 +183,37 @@ void ChunkKernels::backward(MicroBatchId id, WeightGradients when) {
   if (!edges.empty()) {
     DeferredGradients* later = when == WeightGradients::kLater ? &deferred_[id] : nullptr;
     const DeferredGradients::Scope scope(later);
+    const GradientShare::Scope share(share_of(id));
     torch::autograd::Engine::get_default_engine().execute(
         edges, gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
   }
   batch.edges.clear();
-  step_of(id).parameters->collect_gradients();
+  step_of(id).parameters->check_gradients();
+  if (when == WeightGradients::kNow) end_share(id);
   // Every other chunk sends gradients, be it none of them, and forgets the micro-batch then.
   if (is_first_) micro_batches_.erase(id);
 }
 
 void ChunkKernels::make_weight_gradients(MicroBatchId id) {
   const auto found = deferred_.find(id);
-  if (found == deferred_.end()) return;
-  found->second.run();
-  deferred_.erase(found);
+  if (found != deferred_.end()) {
+    const GradientShare::Scope share(share_of(id));
+    found->second.run();
+    deferred_.erase(found);
+  }
+  end_share(id);
+}
+
+GradientShare* ChunkKernels::share_of(MicroBatchId id) {
+  const auto found = shares_.find(id);
+  return found == shares_.end() ? nullptr : &found->second;
+}
+
+void ChunkKernels::end_share(MicroBatchId id) {
+  const auto found = shares_.find(id);
+  if (found == shares_.end()) return;
+  found->second.close();
+  shares_.erase(found);
 }
 
 // --- borders -------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@
 #include "trireme/graph/graph.h"
 #include "trireme/plan/partition.h"
 #include "trireme/torch/direct_gradients.h"
+#include "trireme/torch/final_gradients.h"
 #include "trireme/torch/interpreter.h"
 #include "trireme/torch/parameters.h"
 
@@ -34,9 +35,10 @@ struct ChunkStep {
   bool is_training = true;
   bool splits_backward = false;  // some weight gradients are made later
   uint64_t random_key = 0;
-  int64_t first_micro_batch = 0;          // of this replica, counted over all replicas
-  std::vector<StepShares::Share> shares;  // by micro-batch of this replica
-  std::vector<SymbolValues> symbols;      // the same
+  int64_t first_micro_batch = 0;              // of this replica, counted over all replicas
+  std::vector<StepShares::Share> shares;      // by micro-batch of this replica
+  std::vector<SymbolValues> symbols;          // the same
+  FinalGradients* final_gradients = nullptr;  // learns which sums are whole; may be null
 };
 
 // What a forward keeps for its backward: the graph of autograd, or only what recompute() needs.
@@ -87,6 +89,8 @@ class ChunkKernels {
   void accept_activations(MicroBatchId id, std::vector<at::Tensor> activations);
   void accept_gradients(MicroBatchId id, std::vector<at::Tensor> gradients);
 
+  // What it reads, as indices into Graph::inputs.
+  [[nodiscard]] const std::vector<int32_t>& inputs() const { return stage_.inputs; }
   // The buffers that its forward changes, as indices into Graph::inputs.
   [[nodiscard]] const std::vector<int32_t>& changed_buffers() const { return changed_; }
 
@@ -109,6 +113,9 @@ class ChunkKernels {
   [[nodiscard]] const ChunkStep& step_of(MicroBatchId id) const { return *steps_.at(id.step); }
   Status run(MicroBatch& batch, MicroBatchId id, const std::vector<at::Tensor>& user_inputs,
              Run run);
+  // null: no one wants to know.
+  GradientShare* share_of(MicroBatchId id);
+  void end_share(MicroBatchId id);
   void keep_outputs(MicroBatch& batch, const std::vector<at::Tensor>& values, Run run);
   void keep_loss(MicroBatch& batch, const std::vector<at::Tensor>& values, MicroBatchId id,
                  Run run);
@@ -128,6 +135,7 @@ class ChunkKernels {
   std::map<int64_t, const ChunkStep*> steps_;
   std::map<MicroBatchId, MicroBatch> micro_batches_;
   std::map<MicroBatchId, DeferredGradients> deferred_;
+  std::map<MicroBatchId, GradientShare> shares_;  // from a forward with graph to its last gradient
   Loss loss_;
 };
 

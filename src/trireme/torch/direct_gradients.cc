@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include "trireme/graph/op_rules.h"
+#include "trireme/torch/final_gradients.h"
 
 namespace trireme {
 namespace {
@@ -24,7 +25,8 @@ using torch::autograd::variable_list;
 class Leaf {
  public:
   Leaf() = default;
-  explicit Leaf(at::Tensor value) : value_(std::move(value)) {
+  explicit Leaf(const DirectGradientCall::Parameter& parameter)
+      : value_(parameter.value), input_(parameter.input) {
     if (value_.defined()) version_ = value_._version();
   }
   [[nodiscard]] bool is_trained() const { return value_.defined() && value_.requires_grad(); }
@@ -34,10 +36,16 @@ class Leaf {
                 "a parameter was changed between its use in the forward pass and the backward");
     return value_;
   }
-  [[nodiscard]] at::Tensor& gradient() const { return value_.mutable_grad(); }
+  // Adds to the sum of its gradients.
+  template <typename Addition>
+  void add(Addition addition) const {
+    addition(value_.mutable_grad());
+    if (GradientShare* share = GradientShare::current()) share->added(input_);
+  }
 
  private:
   at::Tensor value_;
+  int32_t input_ = -1;
   uint32_t version_ = 0;
 };
 
@@ -71,10 +79,11 @@ class LinearBackward : public torch::autograd::Node {
                   is_transposed = is_transposed_] {
       if (weight.is_trained()) {
         const at::Tensor x_rows = x.reshape({-1, x.size(-1)});
-        is_transposed ? weight.gradient().addmm_(x_rows.t(), rows)
-                      : weight.gradient().addmm_(rows.t(), x_rows);
+        weight.add([&](at::Tensor& sum) {
+          is_transposed ? sum.addmm_(x_rows.t(), rows) : sum.addmm_(rows.t(), x_rows);
+        });
       }
-      if (bias.is_trained()) bias.gradient().add_(rows.sum(0));
+      if (bias.is_trained()) bias.add([&](at::Tensor& sum) { sum.add_(rows.sum(0)); });
     });
     if (!task_should_compute_output(0)) return variable_list(1);
     const at::Tensor& weight = weight_.value();  // nothing else needs it as it was
@@ -112,8 +121,8 @@ class ConvolutionBackward : public torch::autograd::Node {
     now_or_later([=, leaf = weight_, bias = bias_, numbers = numbers_] {
       const auto made =
           backward(gradient, x, weight, numbers, {false, leaf.is_trained(), bias.is_trained()});
-      if (leaf.is_trained()) leaf.gradient().add_(std::get<1>(made));
-      if (bias.is_trained()) bias.gradient().add_(std::get<2>(made));
+      if (leaf.is_trained()) leaf.add([&](at::Tensor& sum) { sum.add_(std::get<1>(made)); });
+      if (bias.is_trained()) bias.add([&](at::Tensor& sum) { sum.add_(std::get<2>(made)); });
     });
     if (!task_should_compute_output(0)) return variable_list(1);
     return {std::get<0>(backward(gradient, x, weight, numbers_, {true, false, false}))};
@@ -153,8 +162,9 @@ class EmbeddingBackward : public torch::autograd::Node {
     at::Tensor rows = gradients[0].reshape({-1, gradients[0].size(-1)});
     // The padding row never learns.
     if (padding_idx_ >= 0) rows = rows.masked_fill(indices.eq(padding_idx_).unsqueeze(1), 0);
-    now_or_later(
-        [weight = weight_, indices, rows] { weight.gradient().index_add_(0, indices, rows); });
+    now_or_later([weight = weight_, indices, rows] {
+      weight.add([&](at::Tensor& sum) { sum.index_add_(0, indices, rows); });
+    });
     return {};
   }
 
@@ -209,11 +219,12 @@ bool flag_of(const Node& node, std::string_view name) {
 // Of an operator with a weight and perhaps a bias.
 bool fits(const DirectGradientCall::Operands& operands) {
   const at::Tensor& x = operands.input;
-  const bool learns = x.requires_grad() || operands.weight.requires_grad() ||
-                      (operands.bias.defined() && operands.bias.requires_grad());
-  return learns && x.dim() >= 1 && operands.weight.numel() > 0 &&
-         x.scalar_type() == operands.weight.scalar_type() && gathers_here(operands.weight) &&
-         (!operands.bias.defined() || gathers_here(operands.bias));
+  const at::Tensor& weight = operands.weight.value;
+  const at::Tensor& bias = operands.bias.value;
+  const bool learns =
+      x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad());
+  return learns && x.dim() >= 1 && weight.numel() > 0 && x.scalar_type() == weight.scalar_type() &&
+         gathers_here(weight) && (!bias.defined() || gathers_here(bias));
 }
 
 at::Tensor with_history(at::Tensor result, const at::Tensor& x,
@@ -228,7 +239,7 @@ at::Tensor linear(const DirectGradientCall::Operands& operands) {
   at::Tensor result;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    result = at::linear(operands.input, operands.weight, operands.bias);
+    result = at::linear(operands.input, operands.weight.value, operands.bias.value);
   }
   return with_history(
       std::move(result), operands.input,
@@ -238,11 +249,11 @@ at::Tensor linear(const DirectGradientCall::Operands& operands) {
 
 // bias + x weight, with x of two dims.
 at::Tensor addmm(const DirectGradientCall::Operands& operands) {
-  if (!fits(operands) || operands.bias.dim() != 1) return at::Tensor();
+  if (!fits(operands) || operands.bias.value.dim() != 1) return at::Tensor();
   at::Tensor result;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    result = at::addmm(operands.bias, operands.input, operands.weight);
+    result = at::addmm(operands.bias.value, operands.input, operands.weight.value);
   }
   return with_history(
       std::move(result), operands.input,
@@ -252,15 +263,15 @@ at::Tensor addmm(const DirectGradientCall::Operands& operands) {
 
 at::Tensor convolution(const DirectGradientCall::Operands& operands) {
   const DirectGradientCall::Numbers& numbers = operands.numbers;
-  const bool has_batch = operands.input.dim() == operands.weight.dim();
+  const bool has_batch = operands.input.dim() == operands.weight.value.dim();
   if (!fits(operands) || !has_batch) return at::Tensor();
   at::Tensor result;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const std::vector<int64_t> output_padding(numbers.stride.size(), 0);
-    result = at::convolution(operands.input, operands.weight, operands.bias, numbers.stride,
-                             numbers.padding, numbers.dilation, /*transposed=*/false,
-                             output_padding, numbers.groups);
+    result = at::convolution(operands.input, operands.weight.value, operands.bias.value,
+                             numbers.stride, numbers.padding, numbers.dilation,
+                             /*transposed=*/false, output_padding, numbers.groups);
   }
   return with_history(std::move(result), operands.input,
                       c10::make_intrusive<ConvolutionBackward>(
@@ -268,11 +279,12 @@ at::Tensor convolution(const DirectGradientCall::Operands& operands) {
 }
 
 at::Tensor embedding(const DirectGradientCall::Operands& operands) {
-  if (!operands.weight.requires_grad() || !gathers_here(operands.weight)) return at::Tensor();
+  const at::Tensor& weight = operands.weight.value;
+  if (!weight.requires_grad() || !gathers_here(weight)) return at::Tensor();
   at::Tensor result;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    result = at::embedding(operands.weight, operands.input, operands.numbers.padding_idx);
+    result = at::embedding(weight, operands.input, operands.numbers.padding_idx);
   }
   const auto node = c10::make_intrusive<EmbeddingBackward>(operands.input, Leaf(operands.weight),
                                                            operands.numbers.padding_idx);
@@ -336,10 +348,11 @@ std::optional<DirectGradientCall> DirectGradientCall::make(const Graph& graph,
     const auto* id = argument == nullptr ? nullptr : std::get_if<ValueId>(argument);
     return id == nullptr ? ValueId() : *id;
   };
-  const auto is_parameter = [&graph](ValueId id) {
-    return std::ranges::any_of(graph.inputs, [id](const GraphInput& input) {
+  const auto parameter_of = [&graph](ValueId id) {
+    const auto found = std::ranges::find_if(graph.inputs, [id](const GraphInput& input) {
       return input.value == id && input.kind == GraphInput::Kind::kParameter;
     });
+    return found == graph.inputs.end() ? -1 : static_cast<int32_t>(found - graph.inputs.begin());
   };
   call.input_ = operand(call.operator_->input);
   call.weight_ = operand(call.operator_->weight);
@@ -355,8 +368,10 @@ std::optional<DirectGradientCall> DirectGradientCall::make(const Graph& graph,
       find_argument(node, "alpha") == nullptr && find_argument(node, "beta") == nullptr &&
       call.numbers_.stride.size() == num_dims && call.numbers_.padding.size() == num_dims &&
       call.numbers_.dilation.size() == num_dims;
-  if (!is_plain || !call.input_.is_valid() || !is_parameter(call.weight_)) return std::nullopt;
-  if (call.bias_.is_valid() && !is_parameter(call.bias_)) return std::nullopt;
+  call.weight_input_ = parameter_of(call.weight_);
+  call.bias_input_ = call.bias_.is_valid() ? parameter_of(call.bias_) : -1;
+  if (!is_plain || !call.input_.is_valid() || call.weight_input_ < 0) return std::nullopt;
+  if (call.bias_.is_valid() && call.bias_input_ < 0) return std::nullopt;
   return call;
 }
 
@@ -365,10 +380,16 @@ at::Tensor DirectGradientCall::run(const std::vector<at::Tensor>& values, bool m
       (operator_->is_only_to_defer && !may_defer)) {
     return at::Tensor();
   }
-  return operator_->run({.input = values[input_.value],
-                         .weight = values[weight_.value],
-                         .bias = bias_.is_valid() ? values[bias_.value] : at::Tensor(),
-                         .numbers = numbers_});
+  return operator_->run(
+      {.input = values[input_.value],
+       .weight = {values[weight_.value], weight_input_},
+       .bias = {bias_.is_valid() ? values[bias_.value] : at::Tensor(), bias_input_},
+       .numbers = numbers_});
+}
+
+std::vector<int32_t> DirectGradientCall::parameters() const {
+  return bias_.is_valid() ? std::vector<int32_t>{weight_input_, bias_input_}
+                          : std::vector<int32_t>{weight_input_};
 }
 
 }  // namespace trireme

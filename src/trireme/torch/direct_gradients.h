@@ -57,10 +57,14 @@ class DirectGradientCall {
     std::vector<int64_t> dilation;
     int64_t groups = 1;
   };
+  struct Parameter {
+    at::Tensor value;    // undefined when there is none
+    int32_t input = -1;  // index into Graph::inputs
+  };
   struct Operands {
     at::Tensor input;
-    at::Tensor weight;
-    at::Tensor bias;  // undefined when there is none
+    Parameter weight;
+    Parameter bias;
     const Numbers& numbers;
   };
 
@@ -72,6 +76,11 @@ class DirectGradientCall {
   // gains nothing by it unless gradients are deferred, which `may_defer` says.
   [[nodiscard]] at::Tensor run(const std::vector<at::Tensor>& values, bool may_defer = false) const;
 
+  // The parameters that its backward adds to itself, as indices into Graph::inputs.
+  [[nodiscard]] std::vector<int32_t> parameters() const;
+  // What autograd passes a gradient to.
+  [[nodiscard]] ValueId input() const { return input_; }
+
  private:
   struct Operator;
   static const Operator* find_operator(std::string_view name);
@@ -80,6 +89,8 @@ class DirectGradientCall {
   ValueId input_;
   ValueId weight_;
   ValueId bias_;  // invalid when there is none
+  int32_t weight_input_ = -1;
+  int32_t bias_input_ = -1;
   Numbers numbers_;
 };
 

@@ -27,8 +27,20 @@ struct Interpreter::Step {
   const RandomOperator* random = nullptr;
   Draw draw;
   std::optional<DirectGradientCall> direct;  // where it can replace `call` in training
-  bool normalizes_batch = false;             // a batch_norm by the statistics of the micro-batch
-  std::vector<ValueId> dropped;              // values whose last use this is
+  // Its operands that are trained parameters, as indices into Graph::inputs: those to which
+  // autograd adds when `call` runs, and when `direct` does.
+  std::vector<int32_t> parameters;
+  std::vector<int32_t> parameters_beside_direct;
+  bool normalizes_batch = false;  // a batch_norm by the statistics of the micro-batch
+  std::vector<ValueId> dropped;   // values whose last use this is
+
+  void count_additions(bool is_direct, GradientShare& share) const {
+    for (const int32_t input : is_direct ? parameters_beside_direct : parameters) {
+      share.will_add(input, Adds::kByAutograd);
+    }
+    if (!is_direct) return;
+    for (const int32_t input : direct->parameters()) share.will_add(input, Adds::kItself);
+  }
 };
 
 namespace {
@@ -96,6 +108,18 @@ void draw_numbers(const Graph& graph, NodeId id, const RandomOperator& random, c
   for (at::Tensor& tensor : made) stack.emplace_back(std::move(tensor));
 }
 
+// Those among the values, as indices into Graph::inputs.
+std::vector<int32_t> trained_parameters(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<int32_t> parameters;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const GraphInput& input = graph.inputs[i];
+    if (input.kind != GraphInput::Kind::kParameter || !input.requires_grad) continue;
+    if (std::ranges::find(values, input.value) == values.end()) continue;
+    parameters.push_back(static_cast<int32_t>(i));
+  }
+  return parameters;
+}
+
 // As torch.nn.functional does; the operator itself would go on with a variance that is not a
 // number.
 void check_batch_norm(const at::Tensor& x) {
@@ -157,6 +181,8 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
     Step step{.node = id,
               .call = std::move(call),
               .direct = {},
+              .parameters = {},
+              .parameters_beside_direct = {},
               .normalizes_batch = mode == Mode::kTraining && base_name(node.op) == "batch_norm" &&
                                   flag_of(node, "training"),
               .dropped = {}};
@@ -170,6 +196,10 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
       step.draw = *found_draws[id.value];
     } else if (mode == Mode::kTraining) {
       step.direct = DirectGradientCall::make(graph, node);
+    }
+    if (mode == Mode::kTraining) step.parameters = trained_parameters(graph, operands(node));
+    if (step.direct.has_value()) {
+      step.parameters_beside_direct = trained_parameters(graph, {step.direct->input()});
     }
     interpreter->steps_.push_back(std::move(step));
   }
@@ -198,6 +228,7 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
       if (step.normalizes_batch) check_batch_norm(values[operands(node)[0].value]);
       at::Tensor direct;
       if (step.direct.has_value()) direct = step.direct->run(values, run.splits_backward);
+      if (run.share != nullptr) step.count_additions(direct.defined(), *run.share);
       if (direct.defined()) {
         store_tensor(graph_, node.outputs[0].values[0], std::move(direct), values);
       } else {

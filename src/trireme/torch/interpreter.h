@@ -11,6 +11,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/graph/graph.h"
+#include "trireme/torch/final_gradients.h"
 #include "trireme/torch/operator_call.h"
 
 namespace trireme {
@@ -21,8 +22,9 @@ struct InterpreterRun {
   int64_t micro_batch = 0;   // of the step, over all replicas
   int64_t first_sample = 0;  // the micro-batch's first global sample of the step
   int64_t num_samples = 0;
-  bool builds_graph = true;      // of autograd, in training
-  bool splits_backward = false;  // weight gradients may be deferred (direct_gradients.h)
+  bool builds_graph = true;        // of autograd, in training
+  bool splits_backward = false;    // weight gradients may be deferred (direct_gradients.h)
+  GradientShare* share = nullptr;  // learns what will add to it; may be null
 };
 
 class Interpreter {

@@ -3,12 +3,36 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
+#include "trireme/torch/final_gradients.h"
 #include "trireme/torch/guard.h"
 #include "trireme/torch/tensors.h"
 
 namespace trireme {
 namespace {
+
+// Runs when autograd has added all that one backward makes of a parameter's gradient.
+class AfterAutograd : public torch::autograd::PostAccumulateGradHook {
+ public:
+  AfterAutograd(int32_t input, at::Tensor accumulator)
+      : input_(input), accumulator_(std::move(accumulator)) {}
+
+  void operator()(const at::Tensor& parameter) override {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (gradient.scalar_type() != accumulator_.scalar_type()) {
+      const at::NoGradGuard no_grad;
+      accumulator_.add_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+      gradient = at::Tensor();
+    }
+    if (GradientShare* share = GradientShare::current()) share->added(input_);
+  }
+
+ private:
+  int32_t input_;
+  at::Tensor accumulator_;
+};
 
 // One of the input's names that the weights have; nullptr when there is none.
 const std::string* find_name(const InitialWeights& initial, const GraphInput& input) {
@@ -42,7 +66,7 @@ Result<at::Tensor> load_value(const Archive& archive, const GraphInput& input,
 }
 
 Result<Parameters> Parameters::load(const Archive& archive, const Graph& graph, const Stage& stage,
-                                    const InitialWeights* initial) {
+                                    const BucketOptions& buckets, const InitialWeights* initial) {
   Parameters parameters;
   parameters.values_.resize(graph.inputs.size());
   parameters.accumulators_.resize(graph.inputs.size());
@@ -51,7 +75,7 @@ Result<Parameters> Parameters::load(const Archive& archive, const Graph& graph, 
     if (input.kind == GraphInput::Kind::kUser) continue;
     TRIREME_TRY(parameters.values_[index], load_value(archive, input, initial));
   }
-  parameters.buckets_ = gradient_buckets(graph, stage);
+  parameters.buckets_ = gradient_buckets(graph, stage, buckets);
   TRIREME_TRY(guard([&] {
     for (const int32_t index : stage.inputs) {
       if (graph.inputs[index].requires_grad) parameters.values_[index].set_requires_grad(true);
@@ -74,6 +98,8 @@ void Parameters::make_accumulators() {
       // Parameters are dense: as_strided keeps their order of dims, so autograd adds in place.
       accumulators_[index] = flat.as_strided(value.sizes(), value.strides(), offset);
       offset += value.numel();
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          value, std::make_unique<AfterAutograd>(index, accumulators_[index]));
     }
     flat_.push_back(flat);
   }
@@ -111,20 +137,14 @@ void Parameters::zero_gradients() {
   }
 }
 
-void Parameters::collect_gradients() {
-  const at::NoGradGuard no_grad;
+void Parameters::check_gradients() const {
   for (const GradientBucket& bucket : buckets_) {
     for (const int32_t index : bucket.inputs) {
-      if (values_[index].scalar_type() == accumulators_[index].scalar_type()) {
-        // autograd adds into a dense gradient in place.
-        TRIREME_CHECK(values_[index].grad().is_same(accumulators_[index]),
-                      "a gradient left its accumulator");
-        continue;
-      }
-      at::Tensor& gradient = values_[index].mutable_grad();
-      if (!gradient.defined()) continue;
-      accumulators_[index].add_(gradient.is_sparse() ? gradient.to_dense() : gradient);
-      gradient = at::Tensor();
+      const at::Tensor& value = values_[index];
+      const bool is_direct = value.scalar_type() == accumulators_[index].scalar_type();
+      TRIREME_CHECK(
+          is_direct ? value.grad().is_same(accumulators_[index]) : !value.grad().defined(),
+          "a gradient left its accumulator");
     }
   }
 }

@@ -2,7 +2,8 @@
 //
 // The accumulators of a bucket are one flat tensor, so that it is reduced without copies; the
 // gradient of a parameter is a view into it. A 16-bit parameter accumulates in 32 bits: its
-// gradient is added after each backward.
+// gradient is added when autograd has made it. What autograd has added, the thread's GradientShare
+// learns.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ class Parameters {
  public:
   // With the values of load_value().
   static Result<Parameters> load(const Archive& archive, const Graph& graph, const Stage& stage,
-                                 const InitialWeights* initial);
+                                 const BucketOptions& buckets, const InitialWeights* initial);
 
   // Another version, of the same values, with sums of its own. What gets no gradient both share.
   [[nodiscard]] Result<Parameters> make_version() const;
@@ -49,8 +50,8 @@ class Parameters {
   [[nodiscard]] const at::Tensor& accumulator(int32_t input) const { return accumulators_[input]; }
 
   void zero_gradients();
-  // After a backward: what autograd left in 16-bit gradients goes to the accumulators.
-  void collect_gradients();
+  // After a backward. REQUIRES: autograd has added in place.
+  void check_gradients() const;
   // Divides every accumulator by `divisor`, once after zero_gradients(), or multiplies it by
   // `factor`.
   void divide_gradients(double divisor);

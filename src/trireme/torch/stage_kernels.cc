@@ -49,8 +49,10 @@ class TorchStageKernels : public StageKernels {
     at::set_num_threads(options_.num_threads);
     // Of the whole process; all of its ranks run one model.
     at::set_default_dtype(c10::scalarTypeToTypeMeta(scalar_type(default_dtype(graph_))));
-    TRIREME_TRY(Parameters first,
-                Parameters::load(*options_.archive, graph_, stage_, options_.initial));
+    TRIREME_TRY(Parameters first, Parameters::load(*options_.archive, graph_, stage_,
+                                                   {.bytes = options_.bucket_bytes,
+                                                    .tied = tied_inputs(*options_.partition)},
+                                                   options_.initial));
     versions_.push_back(std::move(first));
     if (options_.num_weight_versions == 2) {
       TRIREME_TRY(Parameters second, versions_[0].make_version());
@@ -101,6 +103,8 @@ class TorchStageKernels : public StageKernels {
         check_failed(__FILE__, __LINE__, "a compute action", to_text(action));
     }
   }
+
+  void announce_to(OnFinal on_final) override { on_final_ = std::move(on_final); }
 
   Result<Message> message(const Action& action) override {
     return guard([&]() -> Result<Message> {
@@ -212,6 +216,7 @@ class TorchStageKernels : public StageKernels {
     std::vector<double> squares;                // by graph input
     StepOutcome outcome;
     at::Tensor moving_sum;
+    std::optional<FinalGradients> final_gradients;  // of several replicas
   };
 
   // --- steps -----------------------------------------------------------------------------------
@@ -232,11 +237,26 @@ class TorchStageKernels : public StageKernels {
                   .first_micro_batch = first_global_micro_batch(batch),
                   .shares = batch.inputs.shares.shares[options_.replica],
                   .symbols = {}};
+    watch_gradients(batch);
     TRIREME_TRY(batch.step.symbols, batch.inputs.pipeline->begin_step());
     batch.pipeline_step = batch.inputs.pipeline->begun();
     for (const auto& chunk : chunks_) TRIREME_TRY(chunk->begin_step(batch.step));
     batch.losses.assign(2 * num_global_micro_batches(batch), 0.0);
     return Status();
+  }
+
+  void watch_gradients(Batch& batch) {
+    if (!batch.inputs.is_training || options_.dp == 1) return;
+    const int64_t number = batch.step.number;
+    FinalGradients& final_gradients = batch.final_gradients.emplace(
+        versions_[batch.version].buckets(), graph_.inputs.size(), [this, number](int32_t bucket) {
+          if (on_final_ == nullptr) return;
+          on_final_({ActionKind::kAllReduce, bucket, 0, static_cast<int32_t>(number - at_hand_)});
+        });
+    for (const auto& chunk : chunks_) {
+      final_gradients.expect(chunk->inputs(), static_cast<int32_t>(batch.step.shares.size()));
+    }
+    batch.step.final_gradients = &final_gradients;
   }
 
   // With two versions, W(t) is version t % 2, and both are W(0) at first. Batch t sees W(t-1), and
@@ -403,25 +423,7 @@ class TorchStageKernels : public StageKernels {
 
   // Every rank fills its own slots and zero elsewhere, so the sum over ranks is exact.
   static Status finish_losses(Batch& batch) {
-    const std::vector<double>& losses = batch.losses;
-    double total = 0;
-    double weighted = 0;
-    for (size_t slot = 0; slot < losses.size(); slot += 2) {
-      weighted += losses[slot] * losses[slot + 1];
-      total += losses[slot + 1];
-    }
-    const std::vector<int32_t>& counts = batch.inputs.shares.num_micro_batches;
-    StepOutcome& outcome = batch.outcome;
-    size_t micro_batch = 0;
-    for (size_t r = 0; r < counts.size(); ++r) {
-      for (int32_t j = 0; j < counts[r]; ++j, ++micro_batch) {
-        if (!std::isfinite(losses[2 * micro_batch]) && !outcome.non_finite_replica.has_value()) {
-          outcome.non_finite_replica = static_cast<int32_t>(r);
-        }
-      }
-    }
-    outcome.items = total;
-    outcome.loss = total == 0 ? 0.0 : weighted / total;
+    batch.outcome = outcome_of(batch.losses, batch.inputs.shares.num_micro_batches);
     return Status();
   }
 
@@ -481,6 +483,7 @@ class TorchStageKernels : public StageKernels {
   std::vector<std::unique_ptr<ChunkKernels>> chunks_;
   std::set<int32_t> changed_;  // buffers that the forward pass changes, as graph inputs
   ParameterUpdate update_;
+  OnFinal on_final_;
   bool has_fault_ = false;                // a batch was not learnt from, and no other one will
   std::vector<at::Tensor> before_fault_;  // its `before`
 

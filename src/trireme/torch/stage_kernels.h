@@ -29,8 +29,10 @@
 #include "trireme/graph/graph.h"
 #include "trireme/import/archive.h"
 #include "trireme/import/initial_weights.h"
+#include "trireme/plan/gradients.h"
 #include "trireme/plan/partition.h"
 #include "trireme/torch/optimizer_options.h"
+#include "trireme/torch/step_outcome.h"
 
 namespace trireme {
 
@@ -50,6 +52,7 @@ struct StageOptions {
   // 2: batch t is trained at the weights that the batches before t-1 have made, Schedule's
   // num_weight_versions. Refused with `dp` above 1 for a model that keeps moving averages.
   int32_t num_weight_versions = 1;
+  int64_t bucket_bytes = kDefaultBucketBytes;
   int32_t num_threads = 1;
 };
 
@@ -61,16 +64,6 @@ struct StepInputs {
   // Gives the inputs that user_inputs() names; its next step is this one.
   InputPipeline* pipeline = nullptr;
   StepShares shares;
-};
-
-struct StepOutcome {
-  double loss = 0;  // mean over all items of the global batch
-  double items = 0;
-  // The first replica with a micro-batch whose loss is not finite. Neither then, nor where the
-  // norm is not finite or there are no items, does a step change weights or buffers, nor does any
-  // step after it.
-  std::optional<int32_t> non_finite_replica;
-  std::optional<double> gradient_norm;  // of the whole model, when norms were exchanged
 };
 
 class StageKernels : public Kernels {

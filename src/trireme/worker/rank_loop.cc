@@ -60,6 +60,7 @@ class RankLoop {
                          .seed = request.seed,
                          .clip_norm = request.clip_norm,
                          .optimizer = {},
+                         .bucket_bytes = setup_.plan.bucket_bytes,
                          .num_threads = request.threads};
     TRIREME_TRY(load_operator_libraries(request.operator_libraries));
     TRIREME_TRY(check_library_operators(setup_.graph, request.operator_libraries));

@@ -50,6 +50,11 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
                  "when what travels goes: " + describe_communication_policies())
       ->capture_default_str()
       ->group("Plan");
+  app.add_option("--bucket-bytes", plan.bucket_bytes,
+                 "gradients that are summed at once: more save latencies, fewer leave earlier")
+      ->capture_default_str()
+      ->transform(positive())
+      ->group("Plan");
   app.add_option(
          "--cut", plan.cut,
          "cut before these modules instead of where flops balance: h.3,h.6; pp x chunks - 1 "

@@ -104,16 +104,16 @@ std::string step_contradiction(const StepRequest& request, const CLI::App& app) 
     if (const char* option = given({"--costs", "--model", "--dtype"})) {
       return fmt::format("{} says what {} says; leave it out", request.what, option);
     }
-    for (const char* option :
-         {"--pp", "--dp", "--micro-batches", "--schedule", "--chunks", "--cut", "--comm"}) {
+    for (const char* option : {"--pp", "--dp", "--micro-batches", "--schedule", "--chunks", "--cut",
+                               "--comm", "--bucket-bytes"}) {
       if (request.plan.plan_path.empty() || app.count(option) == 0) continue;
       return fmt::format("--plan {} already says what {} says; leave one of them out",
                          request.plan.plan_path, option);
     }
     return "";
   }
-  if (const char* option = given({"--schedule", "--cut", "--plan", "--profile", "--optimizer",
-                                  "--momentum", "--clip-norm"})) {
+  if (const char* option = given({"--schedule", "--cut", "--bucket-bytes", "--plan", "--profile",
+                                  "--optimizer", "--momentum", "--clip-norm"})) {
     return fmt::format("{} is for a MODEL.pt2, not for {}", option, in_quotes(request.what));
   }
   if (request.costs.empty() == request.model.empty()) {

@@ -40,8 +40,7 @@ class LateActions {
         std::clamp(request.num_micro_batches - last_stage - 1 + stage / 2, 0, update);
     // Tied gradients are summed when stage 0 ends its step, s backwards after stage s begins.
     const int32_t reduction = std::min(stage + 1, request.clips_norm ? norm : update);
-    for (int32_t bucket = 0; bucket < request.num_late_buckets[static_cast<size_t>(stage)];
-         ++bucket) {
+    for (const int32_t bucket : request.late_buckets[static_cast<size_t>(stage)]) {
       places_.push_back({reduction, {kAllReduce, bucket, 0, -1}});
     }
     if (request.clips_norm) {

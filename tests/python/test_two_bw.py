@@ -72,6 +72,27 @@ def test_a_curve_of_100_steps_is_bitwise_that_of_one_stage(own_model):
     assert model.train(layout=(1, 1, 4), **{**run, "schedule": "1f1b"}).losses != one.losses
 
 
+@pytest.mark.parametrize("layout", [(3, 1, 4), (3, 2, 5)])
+def test_extra_warm_ups_change_no_number(own_model, layout):
+    """Batches of 12 and, at the end of the data, of 4: too few micro-batches for a step to run ahead."""
+    model = own_model(Shared)
+    run = {"layout": layout, "schedule": "2bw", "batch": 20, "steps": 8, "optimizer": ADAMW}
+    plain = model.train("--clip-norm", 0.5, **run)
+    assert is_bitwise_equal(plain, model.train("--clip-norm", 0.5, "--extra-warm-ups", "1,1", **run))
+    assert is_bitwise_equal(plain, model.train("--clip-norm", 0.5, "--extra-warm-ups", "0,2", **run))
+
+
+def test_extra_warm_ups_that_do_not_fit_are_refused(own_model):
+    model = own_model(Chain)
+    run = ["--batch", 12, "--steps", 2, "--pp", 3, "--micro-batches", 3]
+    refused = model.command(*run, "--schedule", "2bw", "--extra-warm-ups", "1,1", code=2)
+    assert refused.stderr == (
+        "trireme: schedule 2bw of 3 stages runs 4 forwards ahead, but a step has 3 micro-batches; give at least 4\n"
+    )
+    refused = model.command(*run, "--extra-warm-ups", "1,1", code=2)
+    assert refused.stderr == "trireme: schedule 1f1b has no extra warm-ups, which are for 2bw\n"
+
+
 @pytest.mark.parametrize("transport", ["gloo", "direct"])
 @pytest.mark.parametrize("layout", [(2, 1, 4), (2, 2, 3)])
 def test_processes_train_as_threads_do(own_model, tmp_path, layout, transport):

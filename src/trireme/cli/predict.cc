@@ -64,7 +64,8 @@ Result<Simulation> simulate_overlapping(const Prediction& prediction, const SimO
                                 .num_buckets = step.num_buckets,
                                 .num_tied_buckets = step.num_tied_buckets,
                                 .clips_norm = step.clips_norm,
-                                .communication = step.communication};
+                                .communication = step.communication,
+                                .extra_warm_ups = prediction.extra_warm_ups};
   const auto simulate_run = [&](int32_t num_steps) -> Result<Simulation> {
     TRIREME_TRY(const std::vector<Schedule> steps, build_run(step.builder, of_step, num_steps));
     return simulate(unroll(steps), prediction.costs, prediction.cluster, options);
@@ -84,6 +85,46 @@ Result<Simulation> simulate_step(const Prediction& prediction, const SimOptions&
   const Schedule& step = prediction.schedule;
   if (step.num_weight_versions == 2) return simulate_overlapping(prediction, options);
   return simulate(step, prediction.costs, prediction.cluster, options);
+}
+
+namespace {
+
+bool fits_memory(const Simulation& simulation, const Cluster& cluster) {
+  const std::vector<const DeviceKind*> devices = devices_of(cluster);
+  const std::vector<int64_t>& peaks = simulation.timeline.peak_bytes;
+  for (size_t rank = 0; rank < peaks.size(); ++rank) {
+    const double memory = devices[rank]->memory;
+    if (memory > 0 && static_cast<double>(peaks[rank]) > memory) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<std::vector<int32_t>> find_extra_warm_ups(Prediction prediction, const SimOptions& options) {
+  constexpr double kWorth = 0.99;
+  const Schedule& step = prediction.schedule;
+  const int32_t fewest = std::ranges::min(step.num_micro_batches);
+  std::vector<int32_t>& extra = prediction.extra_warm_ups;
+  extra.assign(static_cast<size_t>(step.num_stages) - 1, 0);
+  TRIREME_TRY(Simulation best, simulate_step(prediction, options));
+  int32_t most_ahead = step.num_stages - 1;
+  // A slow hop loses most where its neighbours are slow, too; one more at any of them helps all.
+  for (int32_t& hop : extra) {
+    if (most_ahead == fewest) break;
+    ++hop;
+    TRIREME_TRY(Simulation simulation, simulate_step(prediction, options));
+    const bool is_worth_it =
+        static_cast<double>(simulation.step) < kWorth * static_cast<double>(best.step) &&
+        fits_memory(simulation, prediction.cluster);
+    if (!is_worth_it) {
+      --hop;
+      continue;
+    }
+    ++most_ahead;
+    best = std::move(simulation);
+  }
+  return extra;
 }
 
 Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
@@ -125,6 +166,7 @@ Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
   schedule.num_micro_batches =
       std::vector<int32_t>(static_cast<size_t>(plan.dp), plan.micro_batches);
   schedule.clips_norm = request.clips_norm;
+  prediction.extra_warm_ups = plan.extra_warm_ups;
   TRIREME_TRY(prediction.schedule, build_schedule(plan.schedule, schedule));
   return prediction;
 }

@@ -37,7 +37,8 @@ struct Prediction {
   Cluster cluster;
   StepCosts costs;
   Schedule schedule;
-  std::vector<std::string> notes;  // where the costs come from, a sentence each
+  std::vector<int32_t> extra_warm_ups;  // see ScheduleOptions
+  std::vector<std::string> notes;       // where the costs come from, a sentence each
 };
 
 // The schedule is that of a step of `trireme train` with full micro-batches. Errors: a file that
@@ -49,6 +50,12 @@ struct Prediction {
 // several.
 [[nodiscard]] Result<Simulation> simulate_step(const Prediction& prediction,
                                                const SimOptions& options);
+
+// Of 2bw: the extra warm-ups by hop with which a step takes the least time, each of which is worth
+// more than a hundredth of it, and whose micro-batches fit into the memory of the devices and are
+// as many as the step has. REQUIRES: a schedule whose steps overlap.
+[[nodiscard]] Result<std::vector<int32_t>> find_extra_warm_ups(Prediction prediction,
+                                                               const SimOptions& options);
 
 // A step of the plan, simulated.
 struct StepPrediction {

@@ -27,6 +27,7 @@ struct PlanChoice {
   std::vector<std::string> cut;
   std::string comm = "trirace";                // the communication policy
   int64_t bucket_bytes = kDefaultBucketBytes;  // of gradients that are summed at once
+  std::vector<int32_t> extra_warm_ups;         // by hop, of 2bw
   std::string plan_path;                       // --plan: instead of all of the above
 };
 

@@ -95,7 +95,8 @@ Result<Schedule> schedule_of(const StepRequest& request, const StepCosts& costs)
                           .num_micro_batches = std::vector<int32_t>(
                               static_cast<size_t>(request.plan.dp), num_micro_batches(request)),
                           .num_chunks = static_cast<int32_t>(costs.stages[0].chunks.size()),
-                          .costs = pass_costs_of(costs)};
+                          .costs = pass_costs_of(costs),
+                          .extra_warm_ups = request.plan.extra_warm_ups};
   TRIREME_TRY(options.communication, find_communication(request.plan.comm));
   // A model's embedding and its head.
   if (!costs.tied_bytes.empty()) options.tied_groups = {{0, request.plan.pp - 1}};
@@ -128,6 +129,7 @@ Result<Prediction> prediction_of_schedule(const StepRequest& request) {
   } else {
     TRIREME_TRY(prediction.costs, read_text(request.costs, parse_step_costs));
   }
+  prediction.extra_warm_ups = request.plan.extra_warm_ups;
   TRIREME_TRY(prediction.schedule, schedule_of(request, prediction.costs));
   if (request.model.empty()) {
     TRIREME_TRY(prediction.cluster,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <thread>
 
 #include <fmt/format.h>
@@ -355,6 +356,7 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
                        .placement = placement,
                        .communication = choice.comm,
                        .bucket_bytes = choice.bucket_bytes,
+                       .extra_warm_ups = choice.extra_warm_ups,
                        .cut_modules = choice.cut});
   }
   TRIREME_TRY(MappedFile file, MappedFile::open(choice.plan_path));
@@ -385,6 +387,7 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
       .num_stages = plan.pp, .num_chunks = plan.chunks, .placement = plan.placement};
   TRIREME_TRY(options.communication, find_communication(plan.communication));
   TRIREME_TRY(options.order, own_order_of(plan));
+  options.extra_warm_ups = plan.extra_warm_ups;
   for (const Partition::TiedParameter& tied : partition.tied) {
     if (gets[tied.input]) options.tied_groups.push_back(tied.stages);
   }
@@ -399,6 +402,10 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
   }
   if (options.tied_groups.empty()) options.num_tied_buckets.clear();
   return options;
+}
+
+int32_t num_forwards_ahead(const Plan& plan) {
+  return std::accumulate(plan.extra_warm_ups.begin(), plan.extra_warm_ups.end(), plan.pp - 1);
 }
 
 int32_t num_weight_versions(const Plan& plan) {

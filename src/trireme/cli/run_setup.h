@@ -99,5 +99,7 @@ enum class NormExchange : uint8_t { kNone, kSquaredNorms };
                                              StepPlace place = StepPlace::kAlone);
 // The versions of the weights that the plan's schedule keeps; with 2, steps may overlap.
 [[nodiscard]] int32_t num_weight_versions(const Plan& plan);
+// Of the first stage, where steps overlap.
+[[nodiscard]] int32_t num_forwards_ahead(const Plan& plan);
 
 }  // namespace trireme

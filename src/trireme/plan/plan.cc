@@ -264,6 +264,7 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
             .communication = options.communication,
             .order = options.order,
             .bucket_bytes = options.bucket_bytes,
+            .extra_warm_ups = options.extra_warm_ups,
             .stages = {}};
   const Partition partition =
       partition_graph(graph, cuts.is_replicated, positions, options.pp, options.placement);

@@ -48,7 +48,8 @@ struct Plan {
   std::string communication = "trirace";  // the policy, by its name (schedule/communication.h)
   std::string order;  // of schedule `text`: that of the passes, as schedule/schedule.h
   int64_t bucket_bytes = kDefaultBucketBytes;
-  std::vector<PlanStage> stages;  // pp x chunks, as a sample passes them
+  std::vector<int32_t> extra_warm_ups;  // by hop, of 2bw; empty: none
+  std::vector<PlanStage> stages;        // pp x chunks, as a sample passes them
   bool operator==(const Plan&) const = default;
 };
 
@@ -62,6 +63,7 @@ struct PlanOptions {
   std::string communication = "trirace";
   std::string order;
   int64_t bucket_bytes = kDefaultBucketBytes;  // of gradients that are summed at once
+  std::vector<int32_t> extra_warm_ups = {};    // by hop, of 2bw; none: no hop has any
   std::vector<std::string> cut_modules;        // pp x chunks - 1, or none: the planner decides
 };
 

@@ -185,6 +185,7 @@ TEST(Plan, TextIsInvertible) {
   other.communication = "end";
   other.order = "schedule text stages=2\nrank 0: F0 B0\nrank 1: F0 B0\n";
   other.bucket_bytes = 1 << 20;
+  other.extra_warm_ups = {1};
   EXPECT_EQ(parse_plan(to_text(other)).value(), other);
   EXPECT_NE(parse_plan(to_text(plan)).value(), other);
 }

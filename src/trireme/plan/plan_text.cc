@@ -73,6 +73,9 @@ std::string to_text(const Plan& plan) {
   if (plan.bucket_bytes != kDefaultBucketBytes) {
     out << YAML::Key << "bucket_bytes" << YAML::Value << plan.bucket_bytes;
   }
+  if (!plan.extra_warm_ups.empty()) {
+    out << YAML::Key << "extra_warm_ups" << YAML::Value << YAML::Flow << plan.extra_warm_ups;
+  }
   out << YAML::Key << "stages" << YAML::Value << YAML::BeginSeq;
   for (const PlanStage& stage : plan.stages) {
     out << YAML::BeginMap << YAML::Key << "first_node" << YAML::Value << stage.first_node;
@@ -121,6 +124,7 @@ Result<Plan> parse_plan(std::string_view text) {
     }
     plan.placement = placement == kPlacementV ? Placement::kV : Placement::kLooped;
     for (const YAML::Node& line : root["order"]) plan.order += text_of(line) + "\n";
+    plan.extra_warm_ups = root["extra_warm_ups"].as<std::vector<int32_t>>(std::vector<int32_t>());
     plan.bucket_bytes = root["bucket_bytes"].as<int64_t>(kDefaultBucketBytes);
     if (root["communication"]) plan.communication = text_of(root["communication"]);
     for (const YAML::Node& stage : root["stages"]) plan.stages.push_back(read_stage(stage));
@@ -137,11 +141,15 @@ Result<Plan> parse_plan(std::string_view text) {
 }
 
 std::string to_table(const Plan& plan) {
+  const std::string chunks = plan.chunks == 1 ? "" : fmt::format(" of {} chunks", plan.chunks);
+  std::string schedule = plan.schedule;
+  if (!plan.extra_warm_ups.empty()) {
+    schedule += fmt::format(" with extra warm-ups {}", fmt::join(plan.extra_warm_ups, ","));
+  }
   std::string table = fmt::format(
       "{}: {} stages{} x {} replicas, {} micro-batches a replica, schedule {}, communication "
       "{}\n\n",
-      plan.model, plan.pp, plan.chunks == 1 ? "" : fmt::format(" of {} chunks", plan.chunks),
-      plan.dp, plan.micro_batches, plan.schedule, plan.communication);
+      plan.model, plan.pp, chunks, plan.dp, plan.micro_batches, schedule, plan.communication);
   size_t width = 10;
   for (const PlanStage& stage : plan.stages) {
     width = std::max(width, stage.first_module.size() + stage.last_module.size() + 4);

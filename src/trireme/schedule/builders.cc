@@ -150,12 +150,31 @@ std::vector<std::vector<int32_t>> late_buckets(const Schedule& schedule) {
 }
 
 // By stage: what it runs ahead.
-std::vector<int32_t> ahead_of_stages(const Schedule& schedule) {
-  std::vector<int32_t> counts;
-  for (int32_t stage = 0; stage < schedule.num_stages; ++stage) {
-    counts.push_back(schedule.num_stages - 1 - stage);
+std::vector<int32_t> ahead_of_stages(const Schedule& schedule,
+                                     const std::vector<int32_t>& extra_warm_ups) {
+  std::vector<int32_t> counts(static_cast<size_t>(schedule.num_stages), 0);
+  for (size_t stage = counts.size() - 1; stage-- > 0;) {
+    counts[stage] = counts[stage + 1] + 1 + (extra_warm_ups.empty() ? 0 : extra_warm_ups[stage]);
   }
   return counts;
+}
+
+Status check_extra_warm_ups(const ScheduleBuilder& builder, const ScheduleOptions& options) {
+  const std::vector<int32_t>& extra = options.extra_warm_ups;
+  if (extra.empty() || !builder.is_training) return Status();
+  if (builder.num_weight_versions != 2) {
+    return Error{fmt::format("schedule {} has no extra warm-ups, which are for 2bw", builder.name)};
+  }
+  if (extra.size() + 1 != static_cast<size_t>(options.num_stages)) {
+    return Error{fmt::format("there are extra warm-ups of {} hops, but {} stages have {}",
+                             extra.size(), options.num_stages, options.num_stages - 1)};
+  }
+  for (const int32_t count : extra) {
+    if (count >= 0 && count <= kMaxMicroBatches) continue;
+    return Error{
+        fmt::format("{} extra warm-ups of a hop: there are 0 to {}", count, kMaxMicroBatches)};
+  }
+  return Status();
 }
 
 constexpr Action kLossesAction{kScalars, static_cast<int32_t>(ScalarExchange::kLosses)};
@@ -273,13 +292,19 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
     schedule.num_buckets.assign(static_cast<size_t>(schedule.num_stages), 0);
   }
   TRIREME_TRY(verify_shape(schedule));
+  TRIREME_TRY(check_extra_warm_ups(*builder, options));
+  const std::vector<int32_t> ahead = ahead_of_stages(schedule, options.extra_warm_ups);
+  // What a stage sends ahead of its neighbour is to be received by then, and what lies between.
+  if (overlaps && !options.extra_warm_ups.empty()) {
+    schedule.look_ahead += 2 * std::ranges::max(options.extra_warm_ups);
+  }
   if (!schedule.is_training || std::ranges::max(schedule.num_buckets) == 0) {
     schedule.communication.sums_early = false;
   }
   const std::vector<std::vector<int32_t>> late = late_buckets(schedule);
-  if (overlaps && follows_a_step(options.place)) schedule.num_found = ahead_of_stages(schedule);
+  if (overlaps && follows_a_step(options.place)) schedule.num_found = ahead;
   if (overlaps && is_followed_by_a_step(options.place)) {
-    schedule.num_ahead = ahead_of_stages(schedule);
+    schedule.num_ahead = ahead;
   }
   std::map<int32_t, Schedule> replicas;  // those with as many micro-batches are the same
   for (int32_t rank = 0; rank < num_ranks(schedule); ++rank) {
@@ -297,6 +322,7 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
           .order = options.order.get(),
           .place = options.place,
           .clips_norm = options.clips_norm,
+          .ahead = ahead,
           .has_late_update = !schedule.num_found.empty() && !schedule.communication.updates_at_end,
           .late_buckets = late};
       TRIREME_TRY(const ComputeOrders orders, builder->build_orders(request));

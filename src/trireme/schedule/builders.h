@@ -41,6 +41,9 @@ struct ScheduleOptions {
   std::shared_ptr<const Schedule> order = nullptr;
   StepPlace place = StepPlace::kAlone;  // of schedules whose steps overlap; others have one place
   CommunicationRules communication = {};
+  // Of schedules whose steps overlap: by hop from a stage to the next one, how many forwards more
+  // than that one the stage is ahead, beyond the one that a pipeline has. Empty: 0.
+  std::vector<int32_t> extra_warm_ups = {};
 };
 
 // What the compute orders of one replica are made from.
@@ -54,7 +57,8 @@ struct OrderRequest {
   const Schedule* order = nullptr;
   StepPlace place = StepPlace::kAlone;
   bool clips_norm = false;
-  bool has_late_update = false;  // the step before has left its update to this one
+  std::vector<int32_t> ahead = {};  // by stage, of steps that overlap: forwards ahead
+  bool has_late_update = false;     // the step before has left its update to this one
   // By stage: of the step before, to be summed here.
   std::vector<std::vector<int32_t>> late_buckets = {};
 };

@@ -189,6 +189,52 @@ TEST(TwoBw, RunsOfEverySizeVerify) {
   }
 }
 
+// Stage 0 is two forwards further ahead than stage 1, which is one ahead of the last.
+TEST(TwoBw, WithAnExtraWarmUpAStageIsFurtherAheadOfTheNext) {
+  const ScheduleOptions options{
+      .num_stages = 3, .num_micro_batches = {4}, .extra_warm_ups = {1, 0}};
+  const std::vector<Schedule> steps = run_of(options, 3);
+  EXPECT_EQ(steps[1].num_ahead, (std::vector<int32_t>{3, 1, 0}));
+  EXPECT_EQ(to_text(Schedule{.builder = "x", .ranks = {steps[1].ranks[0], steps[1].ranks[2]}}),
+            "schedule x stages=1 micro-batches= look-ahead=2\n"
+            "rank 0: F3 SA3 RG0 B0 U- F0+ SA0+ RG1 B1 F1+ SA1+ RG2 B2 F2+ SA2+ RG3 B3 SC0\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 RA3 F3 B3 SG3 SC0 U-\n");
+  EXPECT_EQ(peak_in_flight(steps[1]), (std::vector<int32_t>{4, 2, 1}));
+}
+
+// Every number of stages with one more at each hop, clipped and tied, verifies.
+TEST(TwoBw, RunsWithExtraWarmUpsVerify) {
+  for (int32_t num_stages = 2; num_stages <= 8; ++num_stages) {
+    for (int32_t m = 2 * (num_stages - 1); m <= 16; ++m) {
+      ScheduleOptions options{
+          .num_stages = num_stages,
+          .num_micro_batches = {m, m},
+          .tied_groups = {{0, num_stages - 1}},
+          .clips_norm = m % 2 == 0,
+          .extra_warm_ups = std::vector<int32_t>(static_cast<size_t>(num_stages) - 1, 1)};
+      options.num_buckets.assign(static_cast<size_t>(num_stages), 2);
+      const auto steps = build_run("2bw", options, 4);
+      ASSERT_TRUE(steps.ok()) << num_stages << " " << m << ": " << steps.error().message;
+    }
+  }
+}
+
+TEST(TwoBw, ExtraWarmUpsThatDoNotFitAreRefused) {
+  const auto refusal = [](const char* name, const ScheduleOptions& options) {
+    return build_run(name, options, 2).error().message;
+  };
+  EXPECT_EQ(
+      refusal("2bw", {.num_stages = 3, .num_micro_batches = {3}, .extra_warm_ups = {1, 1}}),
+      "schedule 2bw of 3 stages runs 4 forwards ahead, but a step has 3 micro-batches; give at "
+      "least 4");
+  EXPECT_EQ(refusal("2bw", {.num_stages = 3, .num_micro_batches = {3}, .extra_warm_ups = {1}}),
+            "there are extra warm-ups of 1 hops, but 3 stages have 2");
+  EXPECT_EQ(refusal("2bw", {.num_stages = 2, .num_micro_batches = {3}, .extra_warm_ups = {-1}}),
+            "-1 extra warm-ups of a hop: there are 0 to 16384");
+  EXPECT_EQ(refusal("1f1b", {.num_stages = 2, .num_micro_batches = {3}, .extra_warm_ups = {1}}),
+            "schedule 1f1b has no extra warm-ups, which are for 2bw");
+}
+
 // Steps of other sizes follow each other, as where the last batch of the data is smaller.
 TEST(TwoBw, ARunMayGoOnWithFewerMicroBatches) {
   std::vector<Schedule> steps = run_of({.num_stages = 4, .num_micro_batches = {8, 8}}, 2);

@@ -133,6 +133,37 @@ TEST(Simulate, PassesRunWhileACollectiveTravels) {
   }
 }
 
+// F = 1 s, B = 2 s. With classic warm-ups one hop of latency c costs c a micro-batch, and where all
+// S-1 hops are slow 2 (S-1) c / S; with one more at each slow hop nothing, for c up to (F+B)/2.
+TEST(Simulate, AnExtraWarmUpAtASlowHopHidesItsLatency) {
+  const auto seconds_a_micro_batch = [](int32_t num_stages, double c, std::vector<int32_t> extra) {
+    constexpr int32_t kMicroBatches = 24;  // so that the losses have the time to travel
+    const ScheduleOptions options{.num_stages = num_stages,
+                                  .num_micro_batches = {kMicroBatches},
+                                  .extra_warm_ups = std::move(extra)};
+    // A link from a host to the switch, and one from there.
+    const Cluster cluster = star(num_stages, {.bandwidth = 1e12, .latency = c / 2});
+    const auto end = [&](int32_t num_steps) {
+      const std::vector<Schedule> steps = build_run("2bw", options, num_steps).value();
+      SimOptions eager;
+      eager.transfers = TransferMode::kEager;
+      return to_seconds(run(unroll(steps), costs_of(num_stages, 0), cluster, eager).step);
+    };
+    return (end(12) - end(8)) / (4 * kMicroBatches);
+  };
+  for (const int32_t num_stages : {4, 6}) {
+    const std::vector<int32_t> none(static_cast<size_t>(num_stages) - 1, 0);
+    const std::vector<int32_t> all(static_cast<size_t>(num_stages) - 1, 1);
+    for (const double c : {0.25, 0.75, 1.5}) {
+      EXPECT_NEAR(seconds_a_micro_batch(num_stages, c, none),
+                  3 + 2 * (num_stages - 1) * c / num_stages, 0.03)
+          << num_stages << " " << c;
+      EXPECT_NEAR(seconds_a_micro_batch(num_stages, c, all), 3, 1e-9) << num_stages << " " << c;
+    }
+    EXPECT_GT(seconds_a_micro_batch(num_stages, 1.6, all), 3.01);
+  }
+}
+
 // A run of 2BW on a network that costs nothing: from the second step on each takes m (F + B) on
 // every rank, whatever the number of stages.
 TEST(Simulate, StepsOfTwoBwFollowEachOtherWithoutABubble) {

@@ -158,7 +158,7 @@ class RankLoop {
     }
     for (const int64_t each : {step, step + 1}) {
       const std::vector<int32_t> counts = shares(*setup_.batches, each - 1).num_micro_batches;
-      if (std::ranges::min(counts) < setup_.plan.pp - 1) return false;
+      if (std::ranges::min(counts) < num_forwards_ahead(setup_.plan)) return false;
     }
     return true;
   }

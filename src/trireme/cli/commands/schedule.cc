@@ -42,6 +42,7 @@ struct ScheduleRequest {
   int32_t max_in_flight = 0;
   std::string costs;
   std::string picture;
+  std::vector<int32_t> extra_warm_ups;
   std::string comm = std::string(kDefaultCommunication);
   bool shows_lanes = false;
   bool wants_json = false;
@@ -71,7 +72,8 @@ Result<std::vector<Schedule>> schedule_by_name(const ScheduleRequest& request,
                           .num_micro_batches = request.micro_batches,
                           .num_chunks = request.chunks,
                           .costs = costs,
-                          .max_in_flight = request.max_in_flight};
+                          .max_in_flight = request.max_in_flight,
+                          .extra_warm_ups = request.extra_warm_ups};
   TRIREME_TRY(options.communication, find_communication(request.comm));
   if (options.num_micro_batches.empty()) options.num_micro_batches = {request.stages};
   if (options.num_chunks == 0) {
@@ -230,6 +232,10 @@ RequestMaker add_schedule(CLI::App& app) {
          "--comm", request->comm,
          "of a schedule by name, when what travels goes: " + describe_communication_policies())
       ->capture_default_str();
+  app.add_option("--extra-warm-ups", request->extra_warm_ups,
+                 "of 2bw: how many forwards more each stage but the last is ahead of the next one")
+      ->delimiter(',')
+      ->check(whole_number(0, kMaxMicroBatches));
   app.add_flag("--show", request->shows_lanes, "draw the lanes instead");
   app.add_option("--svg", request->picture, "write the picture to this file, too")
       ->check(not_empty());

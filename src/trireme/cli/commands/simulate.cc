@@ -4,6 +4,8 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/cli/command.h"
 #include "trireme/cli/commands/plan_options.h"
@@ -20,14 +22,30 @@ namespace {
 struct SimulateRequest {
   StepRequest step;
   std::string output;
+  bool finds_warm_ups = false;
   bool wants_json = false;
 };
+
+// And a sentence that says which.
+Status add_warm_ups(Prediction& prediction, const SimOptions& options) {
+  if (prediction.schedule.num_weight_versions != 2) {
+    return Error{fmt::format("schedule {} has no extra warm-ups, which are for 2bw",
+                             prediction.schedule.builder)};
+  }
+  if (prediction.schedule.num_stages == 1) return Status();
+  TRIREME_TRY(prediction.extra_warm_ups, find_extra_warm_ups(prediction, options));
+  prediction.notes.push_back(
+      fmt::format("found --extra-warm-ups {}", fmt::join(prediction.extra_warm_ups, ",")));
+  return Status();
+}
 
 Result<std::string> run_simulate(const SimulateRequest& request) {
   TRIREME_TRY(check_distinct({{"-o", request.output}}, step_inputs(request.step)));
   TRIREME_TRY(check_writable("-o", request.output, WriteKind::kWhole));
-  TRIREME_TRY(const Prediction prediction, prediction_of(request.step));
+  TRIREME_TRY(Prediction prediction, prediction_of(request.step));
   SimOptions options = request.step.options;
+  options.records_events = false;
+  if (request.finds_warm_ups) TRIREME_TRY(add_warm_ups(prediction, options));
   options.records_events = !request.output.empty();
   TRIREME_TRY(const Simulation simulation, simulate_step(prediction, options));
   options.records_events = false;
@@ -47,6 +65,10 @@ Result<std::string> run_simulate(const SimulateRequest& request) {
 RequestMaker add_simulate(CLI::App& app) {
   const auto request = std::make_shared<SimulateRequest>();
   add_step_options(app, request->step);
+  app.add_flag("--find-extra-warm-ups", request->finds_warm_ups,
+               "of 2bw: take those that are worth their memory, and say them")
+      ->excludes("--extra-warm-ups")
+      ->group("Plan");
   app.add_option("-o,--output", request->output, "write the timeline, for `trireme report`")
       ->check(not_empty());
   app.add_flag("--json", request->wants_json, "print the result as JSON");

@@ -105,7 +105,7 @@ std::string step_contradiction(const StepRequest& request, const CLI::App& app) 
       return fmt::format("{} says what {} says; leave it out", request.what, option);
     }
     for (const char* option : {"--pp", "--dp", "--micro-batches", "--schedule", "--chunks", "--cut",
-                               "--comm", "--bucket-bytes"}) {
+                               "--comm", "--bucket-bytes", "--extra-warm-ups"}) {
       if (request.plan.plan_path.empty() || app.count(option) == 0) continue;
       return fmt::format("--plan {} already says what {} says; leave one of them out",
                          request.plan.plan_path, option);
@@ -125,7 +125,7 @@ std::string step_contradiction(const StepRequest& request, const CLI::App& app) 
     return fmt::format("--costs says what {} says; leave it out", option);
   }
   const bool is_named = is_builder_name(request.what);
-  if (const char* option = given({"--dp", "--micro-batches", "--comm"});
+  if (const char* option = given({"--dp", "--micro-batches", "--comm", "--extra-warm-ups"});
       option != nullptr && !is_named) {
     return fmt::format("a schedule from a file says what {} says; leave it out", option);
   }

@@ -10,6 +10,12 @@
 // ends. With updates-at-end they come as published: each step ends with its own sums and update,
 // and waits for them.
 //
+// With extra warm-ups a stage is further ahead of the next one. While messages of latency c travel,
+// a pipeline of classic warm-ups loses c a micro-batch at one slow hop, 2 (S-1) c / S where all are
+// slow; with one more at each slow hop it loses nothing for c up to (F+B)/2, since a message then
+// has the time of a pair of passes, half of it each way. The price is a micro-batch more in flight
+// on every stage before the hop.
+//
 // 3 stages, 4 micro-batches: a step with neighbours on both sides
 //
 //   rank 0 | F2 B0 -- F3 B1 -- F0+ B2 -- F1+ B3 --
@@ -31,13 +37,12 @@ using enum ActionKind;
 class LateActions {
  public:
   LateActions(const OrderRequest& request, int32_t stage) {
-    const int32_t last_stage = request.num_stages - 1;
     const int32_t update = request.num_micro_batches - ahead_of(request, stage);
     // All ranks need the norm, of which each has a part. Stage s begins a step earlier than stage
     // 0, by s backwards, which are at least s/2 pairs; a pair before the update of stage 0 all have
     // given theirs.
     const int32_t norm =
-        std::clamp(request.num_micro_batches - last_stage - 1 + stage / 2, 0, update);
+        std::clamp(request.num_micro_batches - request.ahead[0] - 1 + stage / 2, 0, update);
     // Tied gradients are summed when stage 0 ends its step, s backwards after stage s begins.
     const int32_t reduction = std::min(stage + 1, request.clips_norm ? norm : update);
     for (const int32_t bucket : request.late_buckets[static_cast<size_t>(stage)]) {
@@ -51,7 +56,7 @@ class LateActions {
   }
 
   static int32_t ahead_of(const OrderRequest& request, int32_t stage) {
-    return std::min(request.num_stages - 1 - stage, request.num_micro_batches);
+    return std::min(request.ahead[static_cast<size_t>(stage)], request.num_micro_batches);
   }
 
   // Those that come before this pair.
@@ -75,11 +80,12 @@ Result<ComputeOrders> two_bw_orders(const OrderRequest& request) {
   const int32_t count = request.num_micro_batches;
   const bool follows = follows_a_step(request.place);
   const bool is_followed = is_followed_by_a_step(request.place);
-  if ((follows || is_followed) && count < request.num_stages - 1) {
+  const int32_t most_ahead = request.ahead[0];
+  if ((follows || is_followed) && count < most_ahead) {
     return Error{
         fmt::format("schedule 2bw of {} stages runs {} forwards ahead, but a step has {} "
                     "micro-batches; give at least {}",
-                    request.num_stages, request.num_stages - 1, count, request.num_stages - 1)};
+                    request.num_stages, most_ahead, count, most_ahead)};
   }
   ComputeOrders orders;
   for (int32_t stage = 0; stage < request.num_stages; ++stage) {

@@ -1,6 +1,7 @@
 // transport_bench WHO BYTES MESSAGES BATCHES: one rank sends messages to another one on this host,
 // several posted at once. WHO is shm or tcp, the direct transport with and without shared memory,
-// gloo, or raw: a blocking loop over one socket. Prints, as JSON, the seconds of a message in each batch as the receiver sees them.
+// gloo, or raw: a blocking loop over one socket. Prints, as JSON, the seconds of a message in each
+// batch as the receiver sees them.
 //
 // transport_bench urgent BYTES BULK_BYTES ROUNDS: a message behind one of bulk over the direct
 // transport by TCP: the seconds from its post until it has arrived, and those of the bulk for each
@@ -56,8 +57,10 @@ size_t window(const Bench& bench) { return bench.bytes < (1 << 20) ? 16 : 4; }
 Result<std::unique_ptr<Transport>> make_transport(const Bench& bench, int32_t rank,
                                                   ControlClient& client) {
   if (bench.who == "gloo") return make_gloo_transport({.rank = rank, .num_ranks = 2}, client);
-  return make_direct_transport(
-      {.rank = rank, .num_ranks = 2, .shares_memory = bench.who == "shm"}, client);
+  TRIREME_TRY(std::unique_ptr<DirectTransport> transport,
+              make_direct_transport(
+                  {.rank = rank, .num_ranks = 2, .shares_memory = bench.who == "shm"}, client));
+  return std::unique_ptr<Transport>(std::move(transport));
 }
 
 Status stream(const Bench& bench, int32_t rank, Transport& transport) {

@@ -42,10 +42,12 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::byte> sent(100);
   std::vector<std::byte> received(100);
   size_t num_done = 0;
-  const auto on_moved = [&num_done](std::optional<uint64_t>) { ++num_done; };
-  streams.send({.space = 0, .tag = 1}, sent, sent.size(), Urgency::kBulk, on_moved);
-  streams.receive({.space = 0, .tag = 2}, received, received.size(), on_moved);
-  streams.receive({.space = 0, .tag = 2}, {}, 0, on_moved);
+  uint64_t num_bytes = 0;
+  const MessageWatch watch{.on_moved = [&num_done](std::optional<uint64_t>) { ++num_done; },
+                           .on_progress = [&num_bytes](uint64_t moved) { num_bytes += moved; }};
+  streams.send({.space = 0, .tag = 1}, sent, sent.size(), Urgency::kBulk, watch);
+  streams.receive({.space = 0, .tag = 2}, received, received.size(), watch);
+  streams.receive({.space = 0, .tag = 2}, {}, 0, watch);
   if (::send(urgent.get(), data, std::min(size, size_t{1} << 16), MSG_NOSIGNAL) < 0) return 0;
   urgent.reset();
   FrameStream& stream = streams.stream(Urgency::kUrgent);
@@ -53,5 +55,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (!stream.end_reason().empty()) fuzz::expect_readable(stream.end_reason());
   TRIREME_CHECK(num_done <= 3, "an operation ends twice");
+  TRIREME_CHECK(num_bytes <= sent.size() + received.size(), "more has moved than there is");
   return 0;
 }

@@ -30,8 +30,10 @@ std::string reduction_text(uint64_t whole) {
 
 }  // namespace
 
-DirectEngine::DirectEngine(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake)
+DirectEngine::DirectEngine(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake,
+                           TransferListener* listener)
     : rank_(rank),
+      listener_(listener),
       peers_(std::move(peers)),
       num_held_(peers_.size()),
       shares_memory_(std::ranges::any_of(peers_, &DirectPeer::shares_memory)),
@@ -69,19 +71,22 @@ void DirectEngine::start_transfer(const DirectPosted& posted) {
     return fail(fmt::format("{} has closed its connection", peer.name));
   const MessageKey key{.space = 0, .tag = static_cast<uint64_t>(operation.tag)};
   const auto on_moved = [this, posted](std::optional<uint64_t> other_size) {
-    if (!other_size.has_value()) return end(posted.ticket);
+    if (!other_size.has_value()) return end(posted);
     const DirectOperation& own = posted.operation;
     const bool sends = own.kind == DirectOperation::Kind::kSend;
-    end(posted.ticket,
+    end(posted,
         Error{fmt::format("rank {} sends {} bytes with tag {} where rank {} expects {}",
                           sends ? rank_ : own.peer, sends ? own.bytes.size() : *other_size, own.tag,
                           sends ? own.peer : rank_, sends ? *other_size : own.bytes.size())});
   };
+  const auto on_progress = [this, ticket = posted.ticket, rank = operation.peer](
+                               uint64_t num_bytes) { tell_progress(ticket, rank, num_bytes); };
+  const MessageWatch watch{.on_moved = on_moved, .on_progress = on_progress};
   const uint64_t size = operation.bytes.size();
   if (operation.kind == DirectOperation::Kind::kSend) {
-    peer.streams->send(key, operation.bytes, size, operation.urgency, on_moved);
+    peer.streams->send(key, operation.bytes, size, operation.urgency, watch);
   } else {
-    peer.streams->receive(key, operation.bytes, size, on_moved);
+    peer.streams->receive(key, operation.bytes, size, watch);
   }
 }
 
@@ -93,7 +98,8 @@ void DirectEngine::start_all_reduce(const DirectPosted& posted) {
                            .dtype = operation.dtype,
                            .bytes = operation.bytes,
                            .urgency = operation.urgency,
-                           .on_done = {}};
+                           .on_done = {},
+                           .on_progress = {}};
   for (const int32_t member : communicator.members) {
     DirectPeer& peer = peers_[static_cast<size_t>(member)];
     if (peer.streams != nullptr && peer.streams->is_ending()) {
@@ -111,8 +117,11 @@ void DirectEngine::start_all_reduce(const DirectPosted& posted) {
                               own.communicator->name, misfit->first, reduction_text(misfit->second),
                               rank_, reduction_text(reduction_whole(own.bytes.size(), own.dtype))));
     }
-    end(posted.ticket);
+    end(posted);
     reductions_.erase(posted.ticket.value);
+  };
+  request.on_progress = [this, ticket = posted.ticket](int32_t rank, uint64_t num_bytes) {
+    tell_progress(ticket, rank, num_bytes);
   };
   const auto added =
       reductions_.emplace(posted.ticket.value, std::make_unique<Reduction>(std::move(request)));
@@ -260,8 +269,44 @@ void DirectEngine::give_up(const DirectOperation& operation, std::chrono::millis
 
 std::vector<DirectEnd> DirectEngine::take_ended() { return std::exchange(ended_, {}); }
 
-void DirectEngine::end(Ticket ticket, std::optional<Error> error) {
-  ended_.push_back({.ticket = ticket, .error = std::move(error)});
+// Several messages of an all-reduce meet, but it starts once.
+void DirectEngine::tell_progress(Ticket ticket, int32_t peer, uint64_t num_bytes) {
+  const auto [moved, is_start] = moved_.try_emplace(ticket.value, 0);
+  moved->second += num_bytes;
+  if (listener_ == nullptr || (num_bytes == 0 && !is_start)) return;
+  using Kind = TransferEvent::Kind;
+  listener_->hear({.kind = is_start ? Kind::kStart : Kind::kProgress,
+                   .ticket = ticket,
+                   .peer = peer,
+                   .num_bytes = moved->second},
+                  *this);
+}
+
+void DirectEngine::end(const DirectPosted& posted, std::optional<Error> error) {
+  const uint64_t num_bytes = num_moved(posted.ticket);
+  moved_.erase(posted.ticket.value);
+  ended_.push_back({.ticket = posted.ticket, .error = std::move(error)});
+  if (listener_ == nullptr) return;
+  listener_->hear({.kind = TransferEvent::Kind::kEnd,
+                   .ticket = posted.ticket,
+                   .peer = posted.operation.peer,
+                   .num_bytes = num_bytes},
+                  *this);
+}
+
+uint64_t DirectEngine::num_moved(Ticket ticket) const {
+  const auto found = moved_.find(ticket.value);
+  return found == moved_.end() ? 0 : found->second;
+}
+
+void DirectEngine::hold_bulk(int32_t peer, Hold hold) {
+  PeerStreams* streams = peers_[static_cast<size_t>(peer)].streams.get();
+  if (streams != nullptr) streams->stream(Urgency::kBulk).hold(hold);
+}
+
+PeerThroughput DirectEngine::throughput(int32_t peer) const {
+  const PeerStreams* streams = peers_[static_cast<size_t>(peer)].streams.get();
+  return streams == nullptr ? PeerThroughput() : streams->throughput();
 }
 
 // The first cause is the one to tell.

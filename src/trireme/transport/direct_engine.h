@@ -76,10 +76,11 @@ struct DirectEvents {
   size_t count = 0;
 };
 
-class DirectEngine {
+class DirectEngine : public BulkControl {
  public:
-  // `peers` by rank, who wake this one by `wake`.
-  DirectEngine(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake);
+  // `peers` by rank, who wake this one by `wake`. `listener` may be null.
+  DirectEngine(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake,
+               TransferListener* listener = nullptr);
   DirectEngine(const DirectEngine&) = delete;
   DirectEngine& operator=(const DirectEngine&) = delete;
 
@@ -104,7 +105,11 @@ class DirectEngine {
   void wake() { wake_.notify(); }
 
   [[nodiscard]] std::vector<DirectEnd> take_ended();
-  // Fails all because `operation` has not come to an end for `timeout`.
+  void hold_bulk(int32_t peer, Hold hold) override;
+  [[nodiscard]] PeerThroughput throughput(int32_t peer) const;
+  // Of an operation that has not ended.
+  [[nodiscard]] uint64_t num_moved(Ticket ticket) const;
+  // Fails all because nothing of `operation` has moved for `timeout`.
   void give_up(const DirectOperation& operation, std::chrono::milliseconds timeout);
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
@@ -121,12 +126,14 @@ class DirectEngine {
   void stop_watching(FrameStream& stream);
   [[nodiscard]] std::string why_no_end(const DirectOperation& operation,
                                        std::chrono::milliseconds timeout) const;
-  void end(Ticket ticket, std::optional<Error> error = {});
+  void tell_progress(Ticket ticket, int32_t peer, uint64_t num_bytes);
+  void end(const DirectPosted& posted, std::optional<Error> error = {});
   void fail(const std::string& message);
   // Only at the end of what the caller does: it may be amid a stream when something fails.
   void settle_failure();
 
   const int32_t rank_;
+  TransferListener* const listener_;
   std::vector<DirectPeer> peers_;
   std::vector<FrameStream*> streams_;  // by slot; null: this rank
   std::vector<size_t> num_held_;       // by rank: rounds in which its grants were held back
@@ -134,6 +141,7 @@ class DirectEngine {
   size_t last_sent_ = 0;
   std::map<int32_t, std::unique_ptr<Reduction>> reductions_;  // by ticket
   std::map<uint64_t, uint64_t> next_tags_;                    // by space
+  std::map<int32_t, uint64_t> moved_;  // by ticket: bytes of what has started
   std::vector<DirectEnd> ended_;
   std::optional<Error> failure_;
   bool is_settled_ = false;

@@ -1,7 +1,10 @@
 #include "trireme/transport/direct_engine.h"
 
 #include <array>
+#include <chrono>
+#include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,6 +40,17 @@ class CountingChannel : public ByteChannel {
   size_t& num_sent_;
 };
 
+// Writes down what it hears, and may act on it.
+struct Heard : TransferListener {
+  void hear(const TransferEvent& event, BulkControl& control) override {
+    events.push_back(event);
+    if (on_event) on_event(event, control);
+  }
+
+  std::vector<TransferEvent> events;
+  std::function<void(const TransferEvent&, BulkControl&)> on_event;
+};
+
 // Ranks 0 and 1, which take turns on the thread of the test.
 class TwoEngines : public testing::Test {
  protected:
@@ -55,14 +69,15 @@ class TwoEngines : public testing::Test {
       peers[1 - rank] = {.name = "the other rank",
                          .streams = std::make_unique<PeerStreams>(PeerStreams::Streams{
                              std::move(streams[rank][0]), std::move(streams[rank][1])})};
-      engines_[rank] =
-          std::make_unique<DirectEngine>(static_cast<int32_t>(rank), std::move(peers), WakeEvent());
+      engines_[rank] = std::make_unique<DirectEngine>(static_cast<int32_t>(rank), std::move(peers),
+                                                      WakeEvent(), &heard_[rank]);
     }
   }
 
   // A round of each; the tickets that have ended.
-  std::array<std::vector<int64_t>, 2> take_turns() {
-    std::array<std::vector<int64_t>, 2> ended;
+  using Ended = std::array<std::vector<int64_t>, 2>;
+  Ended take_turns() {
+    Ended ended;
     for (size_t rank = 0; rank < 2; ++rank) {
       engines_[rank]->hear(engines_[rank]->wait_events(std::chrono::milliseconds(0)));
       engines_[rank]->move();
@@ -71,6 +86,15 @@ class TwoEngines : public testing::Test {
       }
     }
     return ended;
+  }
+  void take_turns_until(const std::function<bool(const Ended& ended)>& is_over) {
+    for (int32_t round = 0; round < 1'000'000; ++round) {
+      if (is_over(take_turns())) return;
+    }
+    FAIL() << "it never ends";
+  }
+  static auto has_ended(size_t rank, int64_t ticket) {
+    return [=](const Ended& ended) { return ended[rank] == std::vector<int64_t>{ticket}; };
   }
   void post(size_t rank, int32_t ticket, DirectOperation::Kind kind, std::vector<std::byte>& bytes,
             Urgency urgency) {
@@ -82,6 +106,7 @@ class TwoEngines : public testing::Test {
                                          .urgency = urgency}});
   }
 
+  std::array<Heard, 2> heard_;
   std::array<std::array<size_t, kNumUrgencies>, 2> num_sent_{};  // by rank and urgency
   std::array<std::unique_ptr<DirectEngine>, 2> engines_;
 };
@@ -96,17 +121,14 @@ TEST_F(TwoEngines, LetAnUrgentMessageOvertakeBulkWithinTwoFrames) {
   post(0, 0, Kind::kSend, bulk, Urgency::kBulk);
   post(1, 0, Kind::kReceive, large, Urgency::kBulk);
   const size_t& bulk_sent = num_sent_[0][1];
-  while (bulk_sent < bulk.size() / 4) take_turns();
+  take_turns_until([&](const Ended&) { return bulk_sent >= bulk.size() / 4; });
   const size_t before = bulk_sent;
   post(0, 1, Kind::kSend, urgent, Urgency::kUrgent);
   post(1, 1, Kind::kReceive, small, Urgency::kUrgent);
-  while (take_turns()[1] != std::vector<int64_t>{1}) {
-    ASSERT_LT(bulk_sent, bulk.size());
-  }
+  take_turns_until(has_ended(1, 1));
   EXPECT_EQ(small, urgent);
   EXPECT_LE(bulk_sent - before, 2 * (kMaxFrameData + kHeaderSize));
-  while (take_turns()[1] != std::vector<int64_t>{0}) {
-  }
+  take_turns_until(has_ended(1, 0));
 }
 
 TEST_F(TwoEngines, SendNothingButGrantsBeforeAReceiveIsPosted) {
@@ -116,6 +138,94 @@ TEST_F(TwoEngines, SendNothingButGrantsBeforeAReceiveIsPosted) {
   for (int32_t i = 0; i < 100; ++i) take_turns();
   EXPECT_EQ(num_sent_[0], (std::array<size_t, 2>{kHeaderSize, 0}));
   EXPECT_FALSE(engines_[0]->can_move());
+}
+
+TEST_F(TwoEngines, TellWhenATransferStartsProgressesAndEnds) {
+  using enum TransferEvent::Kind;
+  std::vector<std::byte> sent(kMaxFrameData + 100);
+  std::vector<std::byte> received(sent.size());
+  post(0, 5, Kind::kSend, sent, Urgency::kUrgent);
+  for (int32_t i = 0; i < 10; ++i) take_turns();
+  EXPECT_TRUE(heard_[0].events.empty()) << "its receive is not posted";
+  post(1, 5, Kind::kReceive, received, Urgency::kUrgent);
+  take_turns_until([](const Ended& ended) { return !ended[1].empty(); });
+  const uint64_t size = sent.size();
+  for (const size_t rank : {0, 1}) {
+    const Ticket ticket(5);
+    const auto peer = static_cast<int32_t>(1 - rank);
+    EXPECT_EQ(heard_[rank].events,
+              (std::vector<TransferEvent>{{kStart, ticket, peer, 0},
+                                          {kProgress, ticket, peer, kMaxFrameData},
+                                          {kProgress, ticket, peer, size},
+                                          {kEnd, ticket, peer, size}}));
+  }
+}
+
+TEST_F(TwoEngines, TellOfAnAllReduceOnce) {
+  using enum TransferEvent::Kind;
+  const DirectCommunicator world{.name = "world", .members = {0, 1}, .space = 1};
+  std::array<std::vector<std::byte>, 2> numbers = {std::vector<std::byte>(1 << 20),
+                                                   std::vector<std::byte>(1 << 20)};
+  for (const size_t rank : {0, 1}) {
+    engines_[rank]->start({.ticket = Ticket(0),
+                           .operation = {.kind = Kind::kAllReduce,
+                                         .communicator = &world,
+                                         .dtype = DType::kFloat32,
+                                         .bytes = numbers[rank],
+                                         .urgency = Urgency::kBulk}});
+  }
+  take_turns_until([](const Ended& ended) { return !ended[0].empty(); });
+  const std::vector<TransferEvent>& events = heard_[0].events;
+  EXPECT_EQ(events.front(), (TransferEvent{kStart, Ticket(0), 1, 0}));
+  // Of two members, each sends and receives half twice: parts and sums.
+  EXPECT_EQ(events.back(), (TransferEvent{kEnd, Ticket(0), -1, 2 << 20}));
+  for (const TransferEvent& each : std::span(events).subspan(1, events.size() - 2)) {
+    EXPECT_EQ(each.kind, kProgress);
+  }
+}
+
+TEST_F(TwoEngines, HoldBulkAsLongAsAListenerSaysSo) {
+  std::vector<std::byte> bulk(1 << 20);
+  std::vector<std::byte> large(bulk.size());
+  std::vector<std::byte> urgent(100);
+  std::vector<std::byte> small(urgent.size());
+  // From the first frame of bulk on until the urgent message has left.
+  heard_[0].on_event = [](const TransferEvent& event, BulkControl& control) {
+    if (event.ticket == Ticket(0) && event.num_bytes == kMaxFrameData) {
+      control.hold_bulk(1, Hold::kHolds);
+    } else if (event.ticket == Ticket(1) && event.kind == TransferEvent::Kind::kEnd) {
+      control.hold_bulk(1, Hold::kLetsGo);
+    }
+  };
+  post(0, 0, Kind::kSend, bulk, Urgency::kBulk);
+  post(1, 0, Kind::kReceive, large, Urgency::kBulk);
+  const size_t& bulk_sent = num_sent_[0][1];
+  for (int32_t i = 0; i < 50; ++i) take_turns();
+  EXPECT_EQ(bulk_sent, kMaxFrameData + kHeaderSize);
+  EXPECT_FALSE(engines_[0]->can_move());
+  post(0, 1, Kind::kSend, urgent, Urgency::kUrgent);
+  post(1, 1, Kind::kReceive, small, Urgency::kUrgent);
+  take_turns_until(has_ended(1, 1));
+  take_turns_until(has_ended(1, 0));
+  EXPECT_EQ(bulk_sent, bulk.size() + 4 * kHeaderSize);
+}
+
+TEST_F(TwoEngines, KnowHowFastBytesGoToAPeer) {
+  EXPECT_FALSE(engines_[0]->throughput(1).sent_bytes_per_s.has_value());
+  EXPECT_FALSE(engines_[0]->throughput(0).sent_bytes_per_s.has_value());
+  std::vector<std::byte> sent(4 << 20);
+  std::vector<std::byte> received(sent.size());
+  post(0, 0, Kind::kSend, sent, Urgency::kUrgent);
+  post(1, 0, Kind::kReceive, received, Urgency::kUrgent);
+  const auto begin = std::chrono::steady_clock::now();
+  take_turns_until([](const Ended& ended) { return !ended[1].empty(); });
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  // What is recent counts for more, so this is no exact bound.
+  const double least = static_cast<double>(sent.size()) / seconds / 10;
+  EXPECT_GE(*engines_[0]->throughput(1).sent_bytes_per_s, least);
+  EXPECT_GE(*engines_[1]->throughput(0).received_bytes_per_s, least);
+  EXPECT_FALSE(engines_[0]->throughput(1).received_bytes_per_s.has_value());
 }
 
 }  // namespace

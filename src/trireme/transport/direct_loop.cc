@@ -17,9 +17,9 @@ constexpr std::chrono::microseconds kLookAround(20);
 }  // namespace
 
 DirectLoop::DirectLoop(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake,
-                       std::chrono::milliseconds timeout)
+                       std::chrono::milliseconds timeout, TransferListener* listener)
     : timeout_(timeout),
-      engine_(rank, std::move(peers), std::move(wake)),
+      engine_(rank, std::move(peers), std::move(wake), listener),
       thread_([this] { run(); }) {}
 
 DirectLoop::~DirectLoop() {
@@ -58,7 +58,7 @@ Ticket DirectLoop::post(const DirectOperation& operation) {
 void DirectLoop::call_driver() {
   {
     const std::scoped_lock lock(mutex_);
-    is_called_ = is_parked_;
+    is_called_ = is_parked_ && !awaited_.has_value();
     if (!is_called_) engine_.wake();
   }
   parked_.notify_one();
@@ -74,13 +74,19 @@ Status DirectLoop::wait(Ticket ticket) {
     awaited_ = ticket;
     is_called_ = false;
   }
-  const Clock::time_point deadline = Clock::now() + timeout_;
+  Clock::time_point deadline = Clock::now() + timeout_;
+  uint64_t num_moved = 0;
   while (!drive_until_over(ticket)) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     const DirectEvents events = engine_.wait_events(std::max(left, std::chrono::milliseconds(0)));
     const std::scoped_lock turn(turn_);
     engine_.hear(events);
-    if (left.count() <= 0) give_up(ticket);
+    if (left.count() > 0) continue;
+    // A peer that is slow is not one that is lost.
+    const bool has_progressed = num_moved != engine_.num_moved(ticket);
+    num_moved = engine_.num_moved(ticket);
+    deadline = Clock::now() + timeout_;
+    if (!has_progressed) give_up(ticket);
   }
   std::unique_lock lock(mutex_);
   awaited_.reset();
@@ -90,6 +96,19 @@ Status DirectLoop::wait(Ticket ticket) {
   lock.unlock();
   if (must_call) parked_.notify_one();
   return outcome;
+}
+
+void DirectLoop::hold_bulk(int32_t peer, Hold hold) {
+  {
+    const std::scoped_lock turn(turn_);
+    engine_.hold_bulk(peer, hold);
+  }
+  if (hold == Hold::kLetsGo) call_driver();
+}
+
+PeerThroughput DirectLoop::throughput(int32_t peer) {
+  const std::scoped_lock turn(turn_);
+  return engine_.throughput(peer);
 }
 
 bool DirectLoop::drive_until_over(Ticket ticket) {

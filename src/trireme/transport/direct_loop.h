@@ -32,10 +32,10 @@ namespace trireme {
 
 class DirectLoop {
  public:
-  // `peers` by rank, who wake this one by `wake`. A wait that takes longer than `timeout` is a
+  // As those of DirectEngine. A wait in which nothing of its operation moves for `timeout` is a
   // failure.
   DirectLoop(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wake,
-             std::chrono::milliseconds timeout);
+             std::chrono::milliseconds timeout, TransferListener* listener);
   ~DirectLoop();
   DirectLoop(const DirectLoop&) = delete;
   DirectLoop& operator=(const DirectLoop&) = delete;
@@ -43,6 +43,9 @@ class DirectLoop {
   // One thread posts and waits.
   Ticket post(const DirectOperation& operation);
   Status wait(Ticket ticket);
+  // From any thread, but not from a TransferListener.
+  void hold_bulk(int32_t peer, Hold hold);
+  [[nodiscard]] PeerThroughput throughput(int32_t peer);
 
  private:
   using Clock = std::chrono::steady_clock;

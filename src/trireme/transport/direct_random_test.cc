@@ -171,7 +171,7 @@ void compare(size_t num_combinations, const std::function<void(DirectOptions&)>&
     ranks.push_back(make_loopback_transport(loopback, rank));
   }
   Network expected(std::move(ranks));
-  Network direct(make_direct_ranks(kNumRanks, change));
+  Network direct(as_transports(make_direct_ranks(kNumRanks, change)));
   // Ranks go through a group without a barrier, so combinations overlap.
   constexpr size_t kGroup = 50;
   for (size_t done = 0; done < num_combinations; done += kGroup) {

@@ -11,13 +11,13 @@
 
 namespace trireme {
 
-std::vector<std::unique_ptr<Transport>> make_direct_ranks(
+std::vector<std::unique_ptr<DirectTransport>> make_direct_ranks(
     int32_t num_ranks, const std::function<void(DirectOptions&)>& change) {
   auto started = ControlHub::start({.watch = {.num_ranks = num_ranks}, .token = "secret"},
                                    [](const HubEvent&) {});
   EXPECT_TRUE(started.ok()) << started.error().message;
   std::vector<std::unique_ptr<ControlClient>> clients(static_cast<size_t>(num_ranks));
-  std::vector<std::unique_ptr<Transport>> ranks(static_cast<size_t>(num_ranks));
+  std::vector<std::unique_ptr<DirectTransport>> ranks(static_cast<size_t>(num_ranks));
   const std::vector<Status> outcomes = run_ranks(num_ranks, [&](int32_t rank) -> Status {
     const auto index = static_cast<size_t>(rank);
     TRIREME_TRY(clients[index],

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -12,8 +13,13 @@
 namespace trireme {
 
 // `change` may change a rank's options.
-[[nodiscard]] std::vector<std::unique_ptr<Transport>> make_direct_ranks(
+[[nodiscard]] std::vector<std::unique_ptr<DirectTransport>> make_direct_ranks(
     int32_t num_ranks, const std::function<void(DirectOptions&)>& change = {});
+
+[[nodiscard]] inline std::vector<std::unique_ptr<Transport>> as_transports(
+    std::vector<std::unique_ptr<DirectTransport>> ranks) {
+  return {std::make_move_iterator(ranks.begin()), std::make_move_iterator(ranks.end())};
+}
 
 // A `change`: ranks that share no memory.
 inline void by_tcp(DirectOptions& options) { options.shares_memory = false; }

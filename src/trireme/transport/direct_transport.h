@@ -17,13 +17,18 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/result.h"
 #include "trireme/exec/control_client.h"
 #include "trireme/exec/run_failure.h"
 #include "trireme/exec/transport.h"
+#include "trireme/transport/direct_loop.h"
+#include "trireme/transport/transfer_events.h"
 
 namespace trireme {
 
@@ -34,12 +39,39 @@ struct DirectOptions {
   DescribeRank describe_rank = describe_bare_rank;                      // for messages
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(2);  // for all ranks to come
   std::chrono::milliseconds timeout = std::chrono::minutes(30);         // of a wait
-  bool shares_memory = true;  // with ranks of this host that share it, too
+  bool shares_memory = true;             // with ranks of this host that share it, too
+  TransferListener* listener = nullptr;  // that outlives the transport
+};
+
+class DirectTransport : public Transport {
+ public:
+  DirectTransport(const DirectOptions& options, std::vector<DirectPeer> peers, WakeEvent wake);
+
+  Result<CommunicatorId> join(const std::string& name, std::vector<int32_t> members) override;
+  Result<Ticket> post_send(int32_t peer, int32_t tag, std::span<const std::byte> bytes) override;
+  Result<Ticket> post_receive(int32_t peer, int32_t tag, std::span<std::byte> bytes) override;
+  Result<Ticket> post_all_reduce(CommunicatorId communicator, DType dtype,
+                                 std::span<std::byte> bytes) override;
+  Status wait(Ticket ticket) override { return loop_.wait(ticket); }
+  void set_urgency(std::optional<Urgency> urgency) override { urgency_ = urgency; }
+
+  // As BulkControl, from any thread, but not from a TransferListener. REQUIRES of both: a rank.
+  void hold_bulk(int32_t peer, Hold hold) { loop_.hold_bulk(peer, hold); }
+  [[nodiscard]] PeerThroughput throughput(int32_t peer) { return loop_.throughput(peer); }
+
+ private:
+  Result<Ticket> post_transfer(const DirectOperation& operation);
+
+  int32_t rank_;
+  int32_t num_ranks_;
+  std::optional<Urgency> urgency_;
+  std::deque<DirectCommunicator> communicators_;  // the loop has their addresses
+  DirectLoop loop_;
 };
 
 // The ranks find each other through the supervisor's store, seen through `client`, which is used
 // here only.
-[[nodiscard]] Result<std::unique_ptr<Transport>> make_direct_transport(const DirectOptions& options,
-                                                                       ControlClient& client);
+[[nodiscard]] Result<std::unique_ptr<DirectTransport>> make_direct_transport(
+    const DirectOptions& options, ControlClient& client);
 
 }  // namespace trireme

@@ -1,8 +1,11 @@
 #include "trireme/transport/direct_transport.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include <poll.h>
@@ -26,14 +29,17 @@
 namespace trireme {
 namespace {
 
-using Ranks = std::vector<std::unique_ptr<Transport>>;
+using Ranks = std::vector<std::unique_ptr<DirectTransport>>;
+using Transports = std::vector<std::unique_ptr<Transport>>;
 
 INSTANTIATE_TEST_SUITE_P(
     Direct, TransportAcceptance,
-    testing::Values(TransportCase{.name = "shared_memory",
-                                  .make = [](int32_t n) { return make_direct_ranks(n); }},
-                    TransportCase{.name = "tcp",
-                                  .make = [](int32_t n) { return make_direct_ranks(n, by_tcp); }}),
+    testing::Values(
+        TransportCase{.name = "shared_memory",
+                      .make = [](int32_t n) { return as_transports(make_direct_ranks(n)); }},
+        TransportCase{
+            .name = "tcp",
+            .make = [](int32_t n) { return as_transports(make_direct_ranks(n, by_tcp)); }}),
     [](const auto& row) { return row.param.name; });
 
 template <typename T>
@@ -41,9 +47,9 @@ std::string message_of(const Result<T>& result) {
   return result.ok() ? "" : result.error().message;
 }
 
-Ranks make_loopback_ranks(int32_t num_ranks) {
+Transports make_loopback_ranks(int32_t num_ranks) {
   const auto network = make_loopback_network(num_ranks);
-  Ranks ranks;
+  Transports ranks;
   for (int32_t rank = 0; rank < num_ranks; ++rank) {
     ranks.push_back(make_loopback_transport(network, rank));
   }
@@ -52,7 +58,7 @@ Ranks make_loopback_ranks(int32_t num_ranks) {
 
 // What each rank has after an all-reduce of numbers whose sum depends on the order.
 template <typename Number>
-std::vector<std::vector<Number>> sums(const Ranks& ranks, size_t count, DType dtype) {
+std::vector<std::vector<Number>> sums(const Transports& ranks, size_t count, DType dtype) {
   const auto num_ranks = static_cast<int32_t>(ranks.size());
   std::vector<int32_t> members(ranks.size());
   std::iota(members.begin(), members.end(), 0);
@@ -75,8 +81,8 @@ std::vector<std::vector<Number>> sums(const Ranks& ranks, size_t count, DType dt
 
 TEST(DirectTransport, SumsToTheBitAsTheLoopbackDoes) {
   for (const int32_t num_ranks : {1, 2, 3}) {
-    const Ranks direct = make_direct_ranks(num_ranks);
-    const Ranks loopback = make_loopback_ranks(num_ranks);
+    const Transports direct = as_transports(make_direct_ranks(num_ranks));
+    const Transports loopback = make_loopback_ranks(num_ranks);
     const size_t segment = kMaxSegmentBytes / sizeof(float);
     const size_t piece = segment * static_cast<size_t>(num_ranks);
     for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, kMaxExchangedBytes / 4,
@@ -145,7 +151,85 @@ TEST(DirectTransport, AWaitThatTakesTooLongNamesThePeerAndWhatItOwes) {
     tickets.push_back(ranks[rank]->post_all_reduce(world, DType::kFloat32, bytes_of(own)).value());
   }
   EXPECT_EQ(message_of(ranks[0]->wait(tickets[0])),
-            "communicator world: rank 2 at 127.0.0.1 took no part in an all-reduce for 0.05 s");
+            "communicator world: rank 2 at 127.0.0.1 took no part in an "
+            "all-reduce for 0.05 s");
+}
+
+// The memory that this process has.
+[[maybe_unused]] int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0;
+  int64_t resident = 0;
+  statm >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // whose memory it would count
+TEST(DirectTransport, ASenderKeepsNothingOfWhatAReceiverDoesNotWantYet) {
+  for (const auto& change : {std::function<void(DirectOptions&)>(), {by_tcp}}) {
+    const Ranks ranks = make_direct_ranks(2, change);
+    std::vector<std::vector<std::byte>> sent(16, std::vector<std::byte>(1 << 20, std::byte{1}));
+    std::vector<std::vector<std::byte>> received(16, std::vector<std::byte>(1 << 20, std::byte{2}));
+    std::vector<int32_t> word(1);
+    std::vector<int32_t> same(1);
+    std::vector<Ticket> sends;
+    const int64_t before = resident_bytes();
+    for (auto& each : sent) sends.push_back(ranks[0]->post_send(1, 0, each).value());
+    // What is posted later has come, so what came before would have, too.
+    const Ticket last = ranks[0]->post_send(1, 1, bytes_of(word)).value();
+    const Ticket taken = ranks[1]->post_receive(0, 1, bytes_of(same)).value();
+    EXPECT_EQ(message_of(ranks[0]->wait(last)), "");
+    EXPECT_EQ(message_of(ranks[1]->wait(taken)), "");
+    EXPECT_LT(resident_bytes() - before, 4 << 20);
+    std::vector<Ticket> receives;
+    for (auto& each : received) receives.push_back(ranks[1]->post_receive(0, 0, each).value());
+    for (const Ticket each : receives) EXPECT_EQ(message_of(ranks[1]->wait(each)), "");
+    for (const Ticket each : sends) EXPECT_EQ(message_of(ranks[0]->wait(each)), "");
+    EXPECT_EQ(received, sent);
+  }
+}
+#endif
+
+// Holds bulk after each frame; the test lets it go.
+struct FrameByFrame : TransferListener {
+  void hear(const TransferEvent& event, BulkControl& control) override {
+    if (event.kind != TransferEvent::Kind::kProgress) return;
+    control.hold_bulk(event.peer, Hold::kHolds);
+    num_frames.fetch_add(1);
+    num_frames.notify_one();
+  }
+  std::atomic<int32_t> num_frames = 0;  // publishes nothing but itself
+};
+
+TEST(DirectTransport, APeerThatIsSlowIsWaitedForAsLongAsBytesMove) {
+  constexpr std::chrono::milliseconds kTimeout(200);
+  constexpr int32_t kNumFrames = 12;
+  FrameByFrame listener;
+  std::vector<std::byte> sent(kNumFrames * kMaxFrameData, std::byte{1});
+  std::vector<std::byte> received(sent.size());
+  const auto ranks = make_direct_ranks(2, [&](DirectOptions& options) {
+    options.timeout = options.rank == 1 ? kTimeout : std::chrono::seconds(20);
+    if (options.rank == 0) options.listener = &listener;
+  });
+  ranks[0]->set_urgency(Urgency::kBulk);
+  const Ticket send = ranks[0]->post_send(1, 0, sent).value();
+  const Ticket receive = ranks[1]->post_receive(0, 0, received).value();
+  const auto begin = std::chrono::steady_clock::now();
+  const std::jthread slow([&] {
+    for (int32_t done = 0; done < kNumFrames; ++done) {
+      listener.num_frames.wait(done);
+      // A frame in a quarter of what a wait may take without any.
+      std::this_thread::sleep_until(begin + (done + 1) * kTimeout / 4);
+      ranks[0]->hold_bulk(1, Hold::kLetsGo);
+    }
+  });
+  const Status outcome = ranks[1]->wait(receive);
+  listener.num_frames = kNumFrames;  // of a wait that has failed
+  listener.num_frames.notify_one();
+  ASSERT_EQ(message_of(outcome), "");
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, 2 * kTimeout);
+  EXPECT_EQ(message_of(ranks[0]->wait(send)), "");
+  EXPECT_EQ(received, sent);
 }
 
 TEST(DirectTransport, RefusesWhatCannotBePosted) {
@@ -157,11 +241,13 @@ TEST(DirectTransport, RefusesWhatCannotBePosted) {
   EXPECT_EQ(message_of(ranks[0]->post_all_reduce(world, DType::kFloat64, bytes_of(numbers))),
             "an all-reduce of 4 bytes, which is no whole number of f64");
   EXPECT_EQ(message_of(ranks[0]->post_send(2, 0, bytes_of(numbers))),
-            "rank 0 has no transfer with peer 2 and tag 0: peers are 0 to 1 but itself, tags are "
+            "rank 0 has no transfer with peer 2 and tag 0: peers are 0 to 1 "
+            "but itself, tags are "
             "not negative");
   EXPECT_EQ(message_of(ranks[0]->join("world", {0, 1})), "rank 0 joins communicator world twice");
   EXPECT_EQ(message_of(ranks[0]->join("b", {1})),
-            "communicator b of rank 0: members 1 must be ascending, hold the rank and lie in 0 to "
+            "communicator b of rank 0: members 1 must be ascending, hold the "
+            "rank and lie in 0 to "
             "1");
 }
 
@@ -177,7 +263,7 @@ class Strangers : public testing::Test {
               .value();
     }
   }
-  Result<std::unique_ptr<Transport>> make(int32_t rank, std::chrono::milliseconds timeout) {
+  Result<std::unique_ptr<DirectTransport>> make(int32_t rank, std::chrono::milliseconds timeout) {
     return make_direct_transport({.rank = rank, .num_ranks = 2, .connect_timeout = timeout},
                                  *clients_[static_cast<size_t>(rank)]);
   }
@@ -196,7 +282,7 @@ class Strangers : public testing::Test {
     const std::string place = place_of_rank_0();
     return connect_locally(place.substr(place.find('\n') + 1));
   }
-  void expect_that_a_transfer_works(std::array<std::unique_ptr<Transport>, 2>& ranks) {
+  void expect_that_a_transfer_works(std::array<std::unique_ptr<DirectTransport>, 2>& ranks) {
     std::vector<int32_t> sent = {1, 2};
     std::vector<int32_t> received(2);
     const Ticket send = ranks[0]->post_send(1, 0, bytes_of(sent)).value();
@@ -211,7 +297,7 @@ class Strangers : public testing::Test {
 };
 
 TEST_F(Strangers, AtThePortAndAtTheLocalSocketChangeNothing) {
-  std::array<std::unique_ptr<Transport>, 2> ranks;
+  std::array<std::unique_ptr<DirectTransport>, 2> ranks;
   const std::vector<Status> outcomes = run_ranks(2, [&](int32_t rank) -> Status {
     std::vector<FileDescriptor> strangers;
     if (rank == 1) {

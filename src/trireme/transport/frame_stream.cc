@@ -38,11 +38,12 @@ void FrameStream::begin_frame() {
     add_header(headers_.front());
     headers_.pop_front();
   }
-  if (messages_.empty() || frame_->headers_size == frame_->headers.size()) return;
+  if (!can_begin_message_frame() || frame_->headers_size == frame_->headers.size()) return;
   Message& message = messages_.front();
   const size_t size = std::min(kMaxFrameData, message.bytes.size() - message.num_framed);
   add_header(
       {.kind = FrameKind::kData, .id = message.id, .offset = message.num_framed, .size = size});
+  frame_->is_of_message = true;
   frame_->data = message.bytes.subspan(message.num_framed, size);
   message.num_framed += size;
   frame_->ends_message = message.num_framed == message.bytes.size();
@@ -62,13 +63,18 @@ StreamState FrameStream::send_some() {
   if (sent < 0) return errno == EAGAIN ? StreamState::kIdle : end(reason_of(errno));
   frame.num_sent += static_cast<size_t>(sent);
   if (frame.num_sent < frame.headers_size + frame.data.size()) return StreamState::kIdle;
+  const bool is_of_message = frame.is_of_message;
+  const uint64_t num_bytes = frame.data.size();
   const bool ends_message = frame.ends_message;
   frame_.reset();
-  if (ends_message) {
-    const std::function<void()> on_sent = std::move(messages_.front().on_sent);
-    messages_.pop_front();
-    on_sent();
+  if (!is_of_message) return StreamState::kMoved;
+  if (!ends_message) {
+    messages_.front().on_frame(num_bytes, /*ends_message=*/false);
+    return StreamState::kMoved;
   }
+  const OnFrame on_frame = std::move(messages_.front().on_frame);
+  messages_.pop_front();
+  on_frame(num_bytes, /*ends_message=*/true);
   return StreamState::kMoved;
 }
 

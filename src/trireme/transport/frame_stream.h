@@ -16,6 +16,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/transport/byte_channel.h"
+#include "trireme/transport/transfer_events.h"
 #include "trireme/transport/wire.h"
 
 namespace trireme {
@@ -29,6 +30,9 @@ class FrameReceiver {
   // A frame is complete, its data in its place. An error ends the stream.
   virtual Status take(const FrameHeader& header) = 0;
 };
+
+// Called when a frame of a message has left, with its bytes of the message.
+using OnFrame = std::function<void(uint64_t num_bytes, bool ends_message)>;
 
 enum class StreamState : uint8_t {
   kMoved,  // and there may be more to do at once
@@ -46,17 +50,19 @@ class FrameStream {
   [[nodiscard]] const std::string& end_reason() const { return end_reason_; }
 
   void queue(const FrameHeader& header) { headers_.push_back(header); }
-  // Sends `bytes` to receive `id`. They stay as they are until `on_sent` is called.
-  void queue_message(uint64_t id, std::span<const std::byte> bytes, std::function<void()> on_sent) {
-    messages_.push_back({.id = id, .bytes = bytes, .on_sent = std::move(on_sent)});
+  // Sends `bytes` to receive `id`. They stay as they are until `on_frame` says that all is sent.
+  void queue_message(uint64_t id, std::span<const std::byte> bytes, OnFrame on_frame) {
+    messages_.push_back({.id = id, .bytes = bytes, .on_frame = std::move(on_frame)});
   }
+  // No frame of a message begins while it is held; one that has begun goes on.
+  void hold(Hold hold) { is_held_ = hold == Hold::kHolds; }
   // Of those that queue() was given; and nothing else.
   [[nodiscard]] bool has_headers() const { return !headers_.empty(); }
   [[nodiscard]] bool has_only_headers() const {
     return has_headers() && messages_.empty() && !frame_.has_value();
   }
   [[nodiscard]] bool wants_to_send() const {
-    return !has_ended_ && (frame_.has_value() || !headers_.empty() || !messages_.empty());
+    return !has_ended_ && (frame_.has_value() || !headers_.empty() || can_begin_message_frame());
   }
   // What can be done at once.
   [[nodiscard]] bool can_send() const { return wants_to_send() && channel_->can_send(); }
@@ -71,7 +77,7 @@ class FrameStream {
   struct Message {
     uint64_t id = 0;
     std::span<const std::byte> bytes;
-    std::function<void()> on_sent;
+    OnFrame on_frame;
     size_t num_framed = 0;
   };
   // What is on its way out: headers, as many as are there at once, and a data frame behind them.
@@ -80,9 +86,11 @@ class FrameStream {
     size_t headers_size = 0;
     std::span<const std::byte> data;
     size_t num_sent = 0;  // of both
+    bool is_of_message = false;
     bool ends_message = false;
   };
 
+  [[nodiscard]] bool can_begin_message_frame() const { return !messages_.empty() && !is_held_; }
   void begin_frame();
   void add_header(const FrameHeader& header);
   StreamState end(const std::string& reason);
@@ -90,6 +98,7 @@ class FrameStream {
 
   std::unique_ptr<ByteChannel> channel_;
   bool has_ended_ = false;
+  bool is_held_ = false;
   std::string end_reason_;
   std::deque<FrameHeader> headers_;
   std::deque<Message> messages_;

@@ -1,12 +1,15 @@
 #include "trireme/transport/peer_streams.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace trireme {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 template <typename Queue>
 typename Queue::mapped_type::value_type take_first(Queue& queues, typename Queue::iterator found) {
@@ -19,8 +22,8 @@ typename Queue::mapped_type::value_type take_first(Queue& queues, typename Queue
 }  // namespace
 
 void PeerStreams::send(MessageKey key, std::span<const std::byte> bytes, uint64_t whole,
-                       Urgency urgency, OnMoved on_moved) {
-  Send posted{.bytes = bytes, .whole = whole, .urgency = urgency, .on_moved = std::move(on_moved)};
+                       Urgency urgency, MessageWatch watch) {
+  Send posted{.bytes = bytes, .whole = whole, .urgency = urgency, .watch = std::move(watch)};
   const auto granted = grants_.find(key);
   if (granted == grants_.end()) {
     sends_[key].push_back(std::move(posted));
@@ -33,21 +36,29 @@ void PeerStreams::start(Send posted, const Grant& grant) {
   if (posted.whole != grant.whole || posted.bytes.size() != grant.size) {
     stream(Urgency::kUrgent)
         .queue({.kind = FrameKind::kRefusal, .id = grant.id, .whole = posted.whole});
-    posted.on_moved(grant.whole);
+    posted.watch.on_moved(grant.whole);
     return;
   }
   ++num_leaving_;
+  sent_.start(Clock::now());
+  posted.watch.on_progress(0);
   stream(posted.urgency)
-      .queue_message(grant.id, posted.bytes, [this, on_moved = std::move(posted.on_moved)] {
-        --num_leaving_;
-        on_moved(std::nullopt);
-      });
+      .queue_message(grant.id, posted.bytes,
+                     [this, watch = std::move(posted.watch)](uint64_t num_bytes, bool is_last) {
+                       const Clock::time_point now = Clock::now();
+                       sent_.move(num_bytes, now);
+                       if (num_bytes > 0) watch.on_progress(num_bytes);
+                       if (!is_last) return;
+                       sent_.end(now);
+                       --num_leaving_;
+                       watch.on_moved(std::nullopt);
+                     });
 }
 
 void PeerStreams::receive(MessageKey key, std::span<std::byte> bytes, uint64_t whole,
-                          OnMoved on_moved) {
+                          MessageWatch watch) {
   const uint64_t id = next_id_++;
-  receives_.emplace(id, Receive{.bytes = bytes, .on_moved = std::move(on_moved)});
+  receives_.emplace(id, Receive{.bytes = bytes, .watch = std::move(watch)});
   stream(Urgency::kUrgent)
       .queue({.kind = FrameKind::kGrant,
               .space = key.space,
@@ -63,12 +74,16 @@ Result<std::byte*> PeerStreams::place_of(const FrameHeader& header) {
     return Error{fmt::format("it sent data for receive {}, which is not posted", header.id)};
   }
   // Frames of one message come in their order.
-  const Receive& receive = found->second;
+  Receive& receive = found->second;
   if (header.offset != receive.num_arrived ||
       header.size > receive.bytes.size() - receive.num_arrived) {
     return Error{fmt::format("it sent bytes {} to {} of receive {}, which expects byte {} of {}",
                              header.offset, header.offset + header.size, header.id,
                              receive.num_arrived, receive.bytes.size())};
+  }
+  if (!std::exchange(receive.has_met, true)) {
+    received_.start(Clock::now());
+    receive.watch.on_progress(0);
   }
   return receive.bytes.data() + header.offset;
 }
@@ -91,10 +106,14 @@ Status PeerStreams::take(const FrameHeader& header) {
   }
   Receive& receive = found->second;
   if (header.kind == FrameKind::kData) {
+    const Clock::time_point now = Clock::now();
     receive.num_arrived += header.size;
+    received_.move(header.size, now);
+    if (header.size > 0) receive.watch.on_progress(header.size);
     if (receive.num_arrived < receive.bytes.size()) return Status();
+    received_.end(now);
   }
-  const OnMoved on_moved = std::move(receive.on_moved);
+  const OnMoved on_moved = std::move(receive.watch.on_moved);
   receives_.erase(found);
   on_moved(header.kind == FrameKind::kData ? std::nullopt : std::optional(header.whole));
   return Status();

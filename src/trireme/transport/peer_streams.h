@@ -17,6 +17,7 @@
 
 #include "trireme/base/result.h"
 #include "trireme/transport/frame_stream.h"
+#include "trireme/transport/throughput_meter.h"
 #include "trireme/transport/wire.h"
 
 namespace trireme {
@@ -32,6 +33,14 @@ struct MessageKey {
 // Called once when a message has arrived or left. With a number where the peer's operation is
 // another one: nothing has travelled then, and the number is the peer's `whole`.
 using OnMoved = std::function<void(std::optional<uint64_t> other_whole)>;
+// Called with 0 when a send and its receive have met, then with the bytes of each frame that has
+// left or arrived.
+using OnProgress = std::function<void(uint64_t num_bytes)>;
+
+struct MessageWatch {
+  OnMoved on_moved;
+  OnProgress on_progress;
+};
 
 class PeerStreams : public FrameReceiver {
  public:
@@ -41,8 +50,8 @@ class PeerStreams : public FrameReceiver {
 
   // `whole` says what operation a message is a part of, and is the same on both sides.
   void send(MessageKey key, std::span<const std::byte> bytes, uint64_t whole, Urgency urgency,
-            OnMoved on_moved);
-  void receive(MessageKey key, std::span<std::byte> bytes, uint64_t whole, OnMoved on_moved);
+            MessageWatch watch);
+  void receive(MessageKey key, std::span<std::byte> bytes, uint64_t whole, MessageWatch watch);
 
   [[nodiscard]] FrameStream& stream(Urgency urgency) {
     return streams_[static_cast<size_t>(urgency)];
@@ -55,6 +64,10 @@ class PeerStreams : public FrameReceiver {
   [[nodiscard]] std::string end_reason() const;
   // Somebody waits for this peer.
   [[nodiscard]] bool has_pending() const;
+  [[nodiscard]] PeerThroughput throughput() const {
+    return {.sent_bytes_per_s = sent_.bytes_per_s(),
+            .received_bytes_per_s = received_.bytes_per_s()};
+  }
 
   // FrameReceiver
   Result<std::byte*> place_of(const FrameHeader& header) override;
@@ -65,7 +78,7 @@ class PeerStreams : public FrameReceiver {
     std::span<const std::byte> bytes;
     uint64_t whole = 0;
     Urgency urgency = Urgency::kUrgent;
-    OnMoved on_moved;
+    MessageWatch watch;
   };
   struct Grant {
     uint64_t id = 0;
@@ -75,7 +88,8 @@ class PeerStreams : public FrameReceiver {
   struct Receive {
     std::span<std::byte> bytes;
     size_t num_arrived = 0;
-    OnMoved on_moved;
+    bool has_met = false;
+    MessageWatch watch;
   };
 
   void start(Send send, const Grant& grant);
@@ -86,6 +100,8 @@ class PeerStreams : public FrameReceiver {
   std::map<uint64_t, Receive> receives_;            // granted, by id
   uint64_t next_id_ = 0;
   size_t num_leaving_ = 0;  // sends that have their grant
+  ThroughputMeter sent_;
+  ThroughputMeter received_;
 };
 
 }  // namespace trireme

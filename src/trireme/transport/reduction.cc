@@ -52,10 +52,10 @@ void Reduction::start() {
   for (size_t i = 0; i < std::min(num_pieces_, kMaxPiecesInFlight); ++i) start_piece(next_piece_++);
 }
 
-OnMoved Reduction::moved(Piece& piece, int32_t rank, bool is_before_sum) {
+MessageWatch Reduction::watch(Piece& piece, int32_t rank, bool is_before_sum) {
   ++piece.num_moving;
   if (is_before_sum) ++piece.num_before_sum;
-  return [this, &piece, rank, is_before_sum](std::optional<uint64_t> other_whole) {
+  const auto on_moved = [this, &piece, rank, is_before_sum](std::optional<uint64_t> other_whole) {
     if (has_misfit_) return;
     if (other_whole.has_value()) {
       has_misfit_ = true;
@@ -67,6 +67,9 @@ OnMoved Reduction::moved(Piece& piece, int32_t rank, bool is_before_sum) {
     if (next_piece_ < num_pieces_) start_piece(next_piece_++);
     if (++num_finished_ == num_pieces_) request_.on_done(std::nullopt);
   };
+  return {.on_moved = on_moved, .on_progress = [this, rank](uint64_t num_bytes) {
+            request_.on_progress(rank, num_bytes);
+          }};
 }
 
 void Reduction::start_piece(size_t index) {
@@ -83,17 +86,17 @@ void Reduction::start_piece(size_t index) {
     const ReductionMember& member = request_.members[i];
     if (i == own_) continue;
     member.streams->receive(part_key, std::span(piece.scratch).subspan(own_size * slot++, own_size),
-                            whole, moved(piece, member.rank, /*is_before_sum=*/true));
+                            whole, watch(piece, member.rank, /*is_before_sum=*/true));
     if (is_exchanged_) continue;
     member.streams->receive(sum_key, segment(index, i), whole,
-                            moved(piece, member.rank, /*is_before_sum=*/false));
+                            watch(piece, member.rank, /*is_before_sum=*/false));
   }
   for (size_t i = 0; i < request_.members.size(); ++i) {
     const ReductionMember& member = request_.members[i];
     if (i == own_) continue;
     // What is exchanged whole must have left before the sum takes its place.
     member.streams->send(part_key, segment(index, i), whole, request_.urgency,
-                         moved(piece, member.rank, /*is_before_sum=*/is_exchanged_));
+                         watch(piece, member.rank, /*is_before_sum=*/is_exchanged_));
   }
 }
 
@@ -118,7 +121,7 @@ void Reduction::send_sum(Piece& piece) {
   for (const ReductionMember& member : request_.members) {
     if (member.streams == nullptr) continue;
     member.streams->send(sum_key, segment(piece.index, own_), whole, request_.urgency,
-                         moved(piece, member.rank, /*is_before_sum=*/false));
+                         watch(piece, member.rank, /*is_before_sum=*/false));
   }
 }
 

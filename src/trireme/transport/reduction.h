@@ -47,6 +47,8 @@ struct ReductionRequest {
   Urgency urgency = Urgency::kBulk;
   // Called once, with nothing or with the member that reduces something else, and its `whole`.
   std::function<void(std::optional<std::pair<int32_t, uint64_t>> misfit)> on_done;
+  // As OnProgress of each message, with the rank of the other member.
+  std::function<void(int32_t rank, uint64_t num_bytes)> on_progress;
 };
 
 // What all members must have in common, and back.
@@ -76,7 +78,7 @@ class Reduction {
   void start_piece(size_t index);
   void add(Piece& piece);
   void send_sum(Piece& piece);
-  OnMoved moved(Piece& piece, int32_t rank, bool is_before_sum);
+  MessageWatch watch(Piece& piece, int32_t rank, bool is_before_sum);
 
   ReductionRequest request_;
   size_t own_ = 0;  // index of this rank among the members

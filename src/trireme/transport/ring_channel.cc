@@ -206,9 +206,8 @@ Error system_error(const char* what) {
 Result<FileDescriptor> make_ring_memory() {
   FileDescriptor memory(::memfd_create("trireme-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.is_open()) return system_error("memfd_create");
-  // Now, so that a host without memory is found here and not by a signal amid a copy.
-  const int failure = ::posix_fallocate(memory.get(), 0, kMemoryBytes);
-  if (failure != 0) return Error{fmt::format("posix_fallocate: {}", std::strerror(failure))};
+  // Pages come as they are touched: most pairs of many ranks have little or nothing to say.
+  if (::ftruncate(memory.get(), kMemoryBytes) != 0) return system_error("ftruncate");
   if (::fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) return system_error("F_ADD_SEALS");
   return memory;
 }

@@ -141,14 +141,15 @@ Result<std::unique_ptr<Transport>> make_transport(const RunSetup& setup,
     return make_gloo_transport(
         {.rank = environment.rank, .num_ranks = environment.num_processes, .host = host}, client);
   }
-  return make_direct_transport(
-      {.rank = environment.rank,
-       .num_ranks = environment.num_processes,
-       .host = host,
-       .describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
-       .connect_timeout = std::chrono::seconds(request.rendezvous_timeout_s),
-       .shares_memory = request.shares_memory},
-      client);
+  const DirectOptions options{
+      .rank = environment.rank,
+      .num_ranks = environment.num_processes,
+      .host = host,
+      .describe_rank = [&setup](int32_t rank) { return setup.describe_rank(rank); },
+      .connect_timeout = std::chrono::seconds(request.rendezvous_timeout_s),
+      .shares_memory = request.shares_memory};
+  TRIREME_TRY(std::unique_ptr<DirectTransport> transport, make_direct_transport(options, client));
+  return std::unique_ptr<Transport>(std::move(transport));
 }
 
 RankOutcome run_any(const RunSetup& setup, const RankContext& context) {

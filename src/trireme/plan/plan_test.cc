@@ -154,6 +154,21 @@ TEST(Gradients, BucketsAreInTheOrderInWhichABackwardIsDoneWithThem) {
   EXPECT_EQ(reductions.num_tied, 1);
 }
 
+TEST(Gradients, ABucketFollowsTheNodesAndNotTheOrderInWhichParametersAreDeclared) {
+  const Graph graph = parse_graph(R"(input %x "x" f32[s0,8]
+parameter %last "last" f32[8,8] grad
+parameter %first "first" f32[8,8] grad
+%a = aten.linear.default(input=%x, weight=%first) -> f32[s0,8]
+%b = aten.linear.default(input=%a, weight=%last) -> f32[s0,8]
+%loss = aten.mean.default(self=%b) -> f32[]
+return %loss
+)")
+                          .value();
+  const Partition one = partition_by_plan(build_plan(graph, "m.pt2", {}).value(), graph).value();
+  EXPECT_EQ(bucket_names(graph, gradient_buckets(graph, one.stages[0], {.bytes = 1})),
+            (std::vector<std::vector<std::string>>{{"last"}, {"first"}}));
+}
+
 TEST(Gradients, AParameterReadForItsShapeOrItsValueAloneGetsNone) {
   const Graph graph = parse_graph(R"(input %x "x" f32[s0,8]
 parameter %w "w" f32[8,8] grad

@@ -30,9 +30,14 @@ def prepare(
 
 
 def train(folder: Path, batch: int, steps: int, *options: Any) -> dict[str, list[float]]:
+    """The seconds and the loss of each step, on the rows of the folder in their order."""
+    return train_on(folder, f"safetensors:{folder}/rows.safetensors", batch, steps, "--no-shuffle", *options)
+
+
+def train_on(folder: Path, data: str, batch: int, steps: int, *options: Any) -> dict[str, list[float]]:
     """The seconds and the loss of each step."""
     metrics = folder / "metrics.jsonl"
-    given = ["--data", f"safetensors:{folder}/rows.safetensors", "--batch", batch, "--steps", steps, "--no-shuffle"]
+    given = ["--data", data, "--batch", batch, "--steps", steps]
     command = [BINARY, "train", folder / "model.pt2", *given, "--metrics", metrics, "--quiet", *options]
     subprocess.run([str(word) for word in command], check=True)
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]

@@ -24,7 +24,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "results.md"
 RECORDS = PAGE.with_suffix("")  # what benchmarks with --record and --from have measured
-RECORDED = {"shaped"}
+RECORDED = {"shaped", "curves"}
 WITH_DEEPSPEED = {"pipeline", "shaped"}
 
 # A heading, the benchmark and its options.
@@ -36,6 +36,7 @@ RUNS = {
     "input": ("Input and start-up", ["input"]),
     "transport": ("Messages between two ranks of a host", ["transport"]),
     "shaped": ("Training over links of stated rates", ["shaped"]),
+    "curves": ("Loss of 1F1B and 2BW", ["curves", "--svg", "docs/results/curves.svg"]),
     "rehearse": ("Simulated steps against rehearsed ones over shaped links", ["rehearse"]),
     "fidelity": ("Predicted steps against measured ones", ["fidelity"]),
 }
@@ -44,6 +45,7 @@ FIGURES = (
     "best_ratio",
     "geomean",
     "core_share",
+    "loss_",
     "simulated",
     "a_a",
     "bound",
@@ -122,15 +124,31 @@ def record_of(name: str, is_kept: bool) -> list[str]:
 
 
 def section(words: list[str], table: list[str], figures: dict[str, float]) -> str:
-    lines = [f"`bench/run {' '.join(words)}`", "", "```", *table, "```", "", "| figure | value |", "|---|---|"]
+    measured = [] if words[0] in RECORDED else [*environment(), ""]  # they say it themselves
+    lines = [
+        *measured,
+        f"`bench/run {' '.join(words)}`",
+        "",
+        "```",
+        *table,
+        "```",
+        "",
+        "| figure | value |",
+        "|---|---|",
+    ]
+    if "--svg" in words:
+        picture = words[words.index("--svg") + 1].removeprefix("docs/")
+        lines = [f"![{picture}]({picture})", "", *lines]
     lines += [f"| {key} | {value} |" for key, value in figures.items() if key.startswith(FIGURES)]
     return "\n".join(lines)
 
 
 def page_with(page: str, head: str, sections: dict[str, str]) -> str:
-    """The page with a new head and these sections; its others stay where they are."""
-    _, *old = page.split("\n## ")
-    kept = {title: text.strip() for title, text in (entry.split("\n", 1) for entry in old)} | sections
+    """The page with these sections; its others stay as they are, and then the head, which is theirs, too."""
+    old_head, *old = page.split("\n## ")
+    before = {title: text.strip() for title, text in (entry.split("\n", 1) for entry in old)}
+    kept = before | sections
+    head = head if before.keys() <= sections.keys() else old_head.rstrip()
     known = [title for title, _ in RUNS.values() if title in kept]
     return "\n".join([head, *(f"\n## {title}\n\n{kept[title]}" for title in known)]) + "\n"
 
@@ -153,8 +171,7 @@ def main() -> None:
         words = [*words, *rounds_of(name, options), *more, *record_of(name, options.kept)]
         table, figures = run(words)
         sections[title] = section(words, table, figures)
-    head = "\n".join([INTRODUCTION, *environment()])
-    PAGE.write_text(page_with(PAGE.read_text() if PAGE.exists() else "", head, sections))
+    PAGE.write_text(page_with(PAGE.read_text() if PAGE.exists() else "", INTRODUCTION.rstrip(), sections))
     print(f"bench: wrote {PAGE}", file=sys.stderr)
 
 

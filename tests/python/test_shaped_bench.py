@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import command
 import pytest
@@ -20,6 +21,7 @@ BENCH = command.REPOSITORY / "bench"
 sys.path.append(str(BENCH))  # last: tests/fixtures has a module of models, too
 import ours  # noqa: E402
 from bound import Load, load_of  # noqa: E402
+from curves import TOP, means, svg  # noqa: E402
 from results import page_with  # noqa: E402
 from shaped_links import Hosts, Peer  # noqa: E402
 from shaped_record import AGAIN, OURS, Contest, Point, Record, figures_of  # noqa: E402
@@ -224,5 +226,21 @@ def test_a_page_of_results_keeps_the_sections_that_were_not_run():
     shaped = "Training over links of stated rates"
     made = page_with(page, "# Results\n\nnew", {shaped: "c", "Input and start-up": "d"})
     sections = "## Dropout, forward and backward\n\nb\n\n## Input and start-up\n\nd\n\n" + f"## {shaped}\n\nc\n"
-    assert made == "# Results\n\nnew\n\n" + sections
+    assert made == "# Results\n\nold\n\n" + sections
     assert page_with("", "# Results\n\nnew", {shaped: "c"}) == f"# Results\n\nnew\n\n## {shaped}\n\nc\n"
+
+
+def test_curves_are_a_picture_and_the_means_of_ten_steps():
+    one, two = [10 - step / 10 for step in range(40)], [10.0] * 40
+    assert means(one) == [
+        (10, pytest.approx(9.55)),
+        (20, pytest.approx(8.55)),
+        (30, pytest.approx(7.55)),
+        (40, pytest.approx(6.55)),
+    ]
+    picture = ElementTree.fromstring(svg({"1f1b": one, "2bw": two}))
+    first, second = picture.iter("{http://www.w3.org/2000/svg}polyline")
+    heights = [float(point.split(",")[1]) for point in second.get("points").split()]
+    assert heights == [TOP] * 4  # the highest loss is at the top
+    slope = [float(point.split(",")[1]) for point in first.get("points").split()]
+    assert slope == sorted(slope) and slope[0] > TOP

@@ -52,22 +52,27 @@ Result<Cluster> choose_cluster(const std::string& path, int64_t num_ranks,
   return std::move(host.cluster);
 }
 
+Result<std::vector<Schedule>> run_of(const Prediction& prediction, int32_t num_steps) {
+  const Schedule& step = prediction.schedule;
+  return build_run(step.builder,
+                   {.num_stages = step.num_stages,
+                    .num_micro_batches = step.num_micro_batches,
+                    .tied_groups = step.tied_groups,
+                    .num_buckets = step.num_buckets,
+                    .num_tied_buckets = step.num_tied_buckets,
+                    .clips_norm = step.clips_norm,
+                    .communication = step.communication,
+                    .extra_warm_ups = prediction.extra_warm_ups},
+                   num_steps);
+}
+
 namespace {
 
 // Steps that overlap: what one between others takes is what a run takes longer for it.
 Result<Simulation> simulate_overlapping(const Prediction& prediction, const SimOptions& options) {
   constexpr int32_t kSteps = 5;
-  const Schedule& step = prediction.schedule;
-  const ScheduleOptions of_step{.num_stages = step.num_stages,
-                                .num_micro_batches = step.num_micro_batches,
-                                .tied_groups = step.tied_groups,
-                                .num_buckets = step.num_buckets,
-                                .num_tied_buckets = step.num_tied_buckets,
-                                .clips_norm = step.clips_norm,
-                                .communication = step.communication,
-                                .extra_warm_ups = prediction.extra_warm_ups};
   const auto simulate_run = [&](int32_t num_steps) -> Result<Simulation> {
-    TRIREME_TRY(const std::vector<Schedule> steps, build_run(step.builder, of_step, num_steps));
+    TRIREME_TRY(const std::vector<Schedule> steps, run_of(prediction, num_steps));
     return simulate(unroll(steps), prediction.costs, prediction.cluster, options);
   };
   TRIREME_TRY(Simulation run, simulate_run(kSteps));

@@ -46,6 +46,10 @@ struct Prediction {
 [[nodiscard]] Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
                                                     const PredictionRequest& request);
 
+// The steps of a run that nothing interrupts, all of them like this one; where steps overlap, the
+// first and the last lack what would be before and after. REQUIRES: a step at least.
+[[nodiscard]] Result<std::vector<Schedule>> run_of(const Prediction& prediction, int32_t num_steps);
+
 // A step, simulated. Of a schedule whose steps overlap it is one between others, in a timeline of
 // several.
 [[nodiscard]] Result<Simulation> simulate_step(const Prediction& prediction,

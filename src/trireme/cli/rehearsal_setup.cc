@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "trireme/cli/requested_step.h"
 #include "trireme/cli/run_setup.h"
 
@@ -15,12 +13,6 @@ Result<RunSetup> make_rehearsal_setup(const RunRequest& request) {
   Rehearsal& rehearsal = setup.rehearsal.emplace();
   TRIREME_TRY(rehearsal.step, prediction_of(*request.rehearsal));
   const Schedule& schedule = rehearsal.step.schedule;
-  if (schedule.num_weight_versions != 1) {
-    return Error{
-        fmt::format("steps of {} overlap, but a rehearsal times them one by one; take "
-                    "another schedule",
-                    schedule.builder)};
-  }
   SimOptions options = request.rehearsal->options;
   options.records_events = false;
   if (request.transport == TransportKind::kDirect) options.sharing = LinkSharing::kTransfersFirst;

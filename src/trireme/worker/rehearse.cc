@@ -22,6 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kFillingSteps = 2;  // of a run whose steps overlap
+
 // What a rank tells all others of a step.
 enum Told : size_t { kStep, kCompute, kLate, kNumTold };
 
@@ -53,7 +55,11 @@ class RehearsingRank {
     TRIREME_TRY(recorder_, start_recording(setup_, context_.rank, step_.schedule));
     executor_.record(recorder_.get());
     TRIREME_TRY(tell({}));
-    for (int64_t step = 0; step <= setup_.num_steps; ++step) TRIREME_TRY(run_step(step));
+    if (step_.schedule.num_weight_versions > 1) {
+      TRIREME_TRY(run_overlapping());
+    } else {
+      for (int64_t step = 0; step <= setup_.num_steps; ++step) TRIREME_TRY(run_step(step));
+    }
     if (context_.rank == 0) publish_result();
     if (recorder_ == nullptr) return Status();
     TRIREME_TRY(const std::string fault,
@@ -72,15 +78,50 @@ class RehearsingRank {
     TRIREME_TRY(tell(
         {lasted.count(), static_cast<double>(held.compute), static_cast<double>(held.lateness)}));
     if (step == 0 || context_.rank != 0) return Status();
+    count([](double longest, double own) { return std::max(longest, own); });
+    publish_step(step, steps_.back());
+    return Status();
+  }
+
+  Status run_overlapping() {
+    const auto num_steps = static_cast<size_t>(kFillingSteps + setup_.num_steps + 1);
+    TRIREME_TRY(const std::vector<Schedule> run, run_of(step_, static_cast<int32_t>(num_steps)));
+    std::vector<std::array<double, kNumTold>> own;
+    Clock::time_point before = Clock::now();
+    for (size_t i = 0; i < num_steps; ++i) {
+      const int64_t step = static_cast<int64_t>(i) + 1 - kFillingSteps;
+      if (recorder_ != nullptr) recorder_->set_step(static_cast<int32_t>(i));
+      TRIREME_TRY(executor_.run_step(run[i], i + 1 < num_steps ? &run[i + 1] : nullptr));
+      const Clock::time_point now = Clock::now();
+      const std::chrono::duration<double, std::nano> lasted = now - std::exchange(before, now);
+      const EmulatedKernels::Held held = kernels_.take_held();
+      if (step < 1 || step > setup_.num_steps) continue;
+      own.push_back(
+          {lasted.count(), static_cast<double>(held.compute), static_cast<double>(held.lateness)});
+      if (context_.rank == 0) publish_step(step, lasted.count());
+    }
+    for (const std::array<double, kNumTold>& each : own) {
+      TRIREME_TRY(tell(each));
+      const double num_ranks = setup_.num_ranks();
+      if (context_.rank == 0) count([&](double sum, double one) { return sum + one / num_ranks; });
+    }
+    return Status();
+  }
+
+  // What all have told of a step, whose length follows from those of the ranks.
+  template <typename Join>
+  void count(const Join& join) {
     for (size_t i = 0; i < told_.size(); ++i) sums_[i] += told_[i];
-    double longest = 0;
-    for (size_t i = kStep; i < told_.size(); i += kNumTold) longest = std::max(longest, told_[i]);
-    steps_.push_back(longest);
+    double length = 0;
+    for (size_t i = kStep; i < told_.size(); i += kNumTold) length = join(length, told_[i]);
+    steps_.push_back(length);
+  }
+
+  void publish_step(int64_t step, double lasted_ns) const {
     publish({{"event", "step"},
              {"step", step},
              {"steps", setup_.num_steps},
-             {"seconds", 1e-9 * longest}});
-    return Status();
+             {"seconds", 1e-9 * lasted_ns}});
   }
 
   // Each has a place of its own in a sum over all.

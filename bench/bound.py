@@ -65,3 +65,16 @@ def load_of(report: dict[str, Any]) -> Load:
             raise ValueError(f"no rule for the bytes of {name}")
     compute = [sum(rank[f"{part}_ns"] for part in COMPUTES) / steps / 1e9 for rank in report["ranks"]]
     return Load(compute, sent, received)
+
+
+def exposed_of(report: dict[str, Any]) -> dict[str, float]:
+    """Seconds a step that a rank waits for bytes under way, in the mean of the ranks, by their kind."""
+    kinds = {"transfers": 0.0, "sums": 0.0}
+    ranks = report["stages"] * report["replicas"]
+    for link in report["links"]:
+        kind = "transfers" if ">" in link["name"] else "sums"
+        # Of a transfer its receiver waits; a collective has the mean of its members.
+        members = {"AR": report["replicas"], "TR": report["stages"], "SC": ranks}
+        waiting = 1 if kind == "transfers" else members[link["name"][:2]]
+        kinds[kind] += link["exposed_ns"] / 1e9 * waiting / ranks / report["steps"]
+    return kinds

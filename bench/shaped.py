@@ -96,6 +96,7 @@ def measure_case(
             for _ in range(options.rounds):
                 for name in names:
                     point.rounds[name].append(field.step_seconds(name, options.steps, expected))
+            point.exposed_s = {name: kinds for name, kinds in field.exposed_s.items() if name != AGAIN}
             contest.points.append(point)
             progress.add(work_of(ratio), f"{case.name} at {measured / 1e6:.2f} MB/s")
     return contest

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 import ours
-from bound import Load, load_of
+from bound import Load, exposed_of, load_of
 from contest import check_losses
 from shaped_cases import MODELS, Case
 from shaped_links import UNSHAPED, Hosts, Peer
@@ -59,6 +59,7 @@ class Field:
     def __init__(self, hosts: Hosts, folder: Path, case: Case, names: list[str]) -> None:
         self.hosts, self.folder, self.case, self.names = hosts, folder, case, names
         self.peers: dict[str, Peer] = {}
+        self.exposed_s: dict[str, dict[str, float]] = {}  # of ours, in their last run, by kind
 
     def __enter__(self) -> Field:
         environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", "USE_LIBUV": "0", "DS_ACCELERATOR": "cpu"}
@@ -119,7 +120,12 @@ class Field:
         if name in self.peers:
             seconds = self.peers[name].train(steps, limit_s)[-1]["seconds"][1:]  # the first meets a new rate
         else:
-            seconds = [line["seconds"] for line in self.run_ours(name, steps, limit_s)][WARM_UP_STEPS:-LAST_STEPS]
+            # The report of the last round stays; recording takes less than a thousandth of a step.
+            timeline = self.folder / "run.timeline"
+            more = ("--timeline", timeline, "--timeline-steps", steps - WARM_UP_STEPS)
+            lines = self.run_ours(name, steps, limit_s, *more)
+            self.exposed_s[name] = exposed_of(self.report(timeline))
+            seconds = [line["seconds"] for line in lines][WARM_UP_STEPS:-LAST_STEPS]
         return sum(seconds) / len(seconds)
 
     def losses(self, name: str, steps: int) -> list[float]:

@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from bound import Load
 from contest import print_result
@@ -24,6 +24,8 @@ class Point:
     latency_s: float
     rounds: dict[str, list[float]]  # by contestant, seconds of the mean step
     simulated: dict[str, float]  # by contestant that is ours, seconds of a step
+    # By contestant that is ours and kind, seconds a step that a rank waits for what is under way.
+    exposed_s: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def step_s(self, name: str) -> float:
         return statistics.median(self.rounds[name])
@@ -144,6 +146,19 @@ def print_contest(contest: Contest) -> None:
             f"{load.link_s(point.rate) / max(load.compute_s):>16.2f}{point.rate / 1e6:>8.2f} MB/s{bound * 1e3:>8.0f} ms"
             f"{point.step_s(OURS) * 1e3:>8.0f} ms{point.step_s(OURS) / bound:>9.3f}{point.spread():>8.1%}{ratios}"
         )
+
+    print_exposed(contest)
+
+
+def print_exposed(contest: Contest) -> None:
+    """Where sending takes about as long as computing, so that most can be hidden."""
+    point = min(contest.points, key=lambda each: abs(math.log(each.ratio)))
+    texts = [
+        f"{name} " + " + ".join(f"{seconds * 1e3:.0f} ms of {kind}" for kind, seconds in kinds.items())
+        for name, kinds in point.exposed_s.items()
+    ]
+    if texts:
+        print(f"  a rank waits at {point.ratio:g}: {'; '.join(texts)}")
 
 
 def ratio_text(point: Point, name: str) -> str:

@@ -19,14 +19,18 @@ def prepare(
     folder: Path, model: nn.Module, rows: tuple[torch.Tensor, ...], example_rows: int, loss: Callable[..., Any]
 ) -> None:
     """Writes what both sides read: weights.pt and rows.pt for theirs, model.pt2 and rows.safetensors for ours."""
-    import trireme
-
     torch.save(model.state_dict(), folder / "weights.pt")
     torch.save(rows, folder / "rows.pt")
-    trireme.export(model, tuple(t[:example_rows].clone() for t in rows), folder / "model.pt2", loss=loss)
+    export(model, tuple(t[:example_rows].clone() for t in rows), folder / "model.pt2", loss)
     described = subprocess.run([BINARY, "inspect", "--json", folder / "model.pt2"], check=True, capture_output=True)
     names = [entry["names"][0] for entry in json.loads(described.stdout)["inputs"]]
     save_file({n: t.contiguous() for n, t in zip(names, rows, strict=True)}, folder / "rows.safetensors")
+
+
+def export(model: nn.Module, rows: tuple[torch.Tensor, ...], path: Path, loss: Callable[..., Any]) -> None:
+    import trireme
+
+    trireme.export(model, rows, path, loss=loss)
 
 
 def train(folder: Path, batch: int, steps: int, *options: Any) -> dict[str, list[float]]:

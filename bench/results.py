@@ -24,7 +24,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "results.md"
 RECORDS = PAGE.with_suffix("")  # what benchmarks with --record and --from have measured
-RECORDED = {"shaped", "curves"}
+RECORDED = {"shaped", "larger", "curves"}
 WITH_DEEPSPEED = {"pipeline", "shaped"}
 
 # A heading, the benchmark and its options.
@@ -36,6 +36,7 @@ RUNS = {
     "input": ("Input and start-up", ["input"]),
     "transport": ("Messages between two ranks of a host", ["transport"]),
     "shaped": ("Training over links of stated rates", ["shaped"]),
+    "larger": ("More ranks and other models, rehearsed", ["larger"]),
     "curves": ("Loss of 1F1B and 2BW", ["curves", "--svg", "docs/results/curves.svg"]),
     "rehearse": ("Simulated steps against rehearsed ones over shaped links", ["rehearse"]),
     "fidelity": ("Predicted steps against measured ones", ["fidelity"]),

@@ -20,7 +20,7 @@ from processes import WORKER, Run, seeded_random, wait_until
 BENCH = command.REPOSITORY / "bench"
 sys.path.append(str(BENCH))  # last: tests/fixtures has a module of models, too
 import ours  # noqa: E402
-from bound import Load, load_of  # noqa: E402
+from bound import Load, exposed_of, load_of  # noqa: E402
 from curves import TOP, means, svg  # noqa: E402
 from results import page_with  # noqa: E402
 from shaped_links import Hosts, Peer  # noqa: E402
@@ -65,6 +65,18 @@ def test_bytes_without_a_rule_are_refused():
         load_of(report(("TR replica 0", 1)))
 
 
+def test_exposed_time_is_that_of_the_mean_rank():
+    links = [
+        {"name": "0>1", "exposed_ns": 8e9},
+        {"name": "1>0", "exposed_ns": 4e9},
+        {"name": "AR stage 0", "exposed_ns": 2e9},  # of each of its two members
+        {"name": "AR stage 1", "exposed_ns": 4e9},
+        {"name": "SC", "exposed_ns": 1e9},  # of each of all four
+    ]
+    found = exposed_of({"stages": 2, "replicas": 2, "steps": 2, "links": links})
+    assert found == {"transfers": (8 + 4) / 4 / 2, "sums": ((2 + 4) * 2 / 4 + 1) / 2}
+
+
 def point(ratio, rate, ours, again, flush, torch, simulated=(0.8, 1.2)):
     rounds = {OURS: ours, AGAIN: again, "1f1b": flush, "torch": torch}
     return Point(ratio, rate, 1e-4, rounds, dict(zip((OURS, "1f1b"), simulated, strict=True)))
@@ -107,8 +119,8 @@ def test_a_record_is_read_as_it_was_written():
     assert Record.from_json(record.to_json()) == record
 
 
-def bench(*arguments, code=0):
-    words = [sys.executable, BENCH / "shaped.py", *arguments]
+def bench(*arguments, code=0, program="shaped.py"):
+    words = [sys.executable, BENCH / program, *arguments]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code, done.stderr
     return done
@@ -244,3 +256,24 @@ def test_curves_are_a_picture_and_the_means_of_ten_steps():
     assert heights == [TOP] * 4  # the highest loss is at the top
     slope = [float(point.split(",")[1]) for point in first.get("points").split()]
     assert slope == sorted(slope) and slope[0] > TOP
+
+
+def test_larger_cases_are_said_with_their_simulated_ratios(tmp_path):
+    found = {
+        "gpt-8": {
+            "simulated": {OURS: 1.0, "2bw": 1.5, "1f1b": 2.0, "fifo": 1.1},
+            "rehearsed": {OURS: [1.0, 1.0], "2bw": [1.5, 1.6], "1f1b": [2.0, 2.0], "fifo": [1.0, 1.0]},
+        },
+        "uplink": {
+            "simulated": {OURS: 2.0, "2bw": 2.0, "1f1b": 2.0, "fifo": 2.0},
+            "rehearsed": {OURS: [2.0, 2.0], "2bw": [2.0, 2.0], "1f1b": [2.5, 2.5], "fifo": [1.9, 1.9]},
+        },
+    }
+    (tmp_path / "kept.json").write_text(json.dumps({"measured": ["* Measured: then"], "found": found}))
+    lines = bench("--from", tmp_path / "kept.json", program="larger.py").stdout.splitlines()
+    assert lines[3].split()[:5] == ["gpt-8", "8", "1000", "ms", "1.550x"]
+    figures = json.loads(lines[-1].removeprefix("RESULT "))
+    assert figures["best_ratio_1f1b"] == 2.0
+    assert figures["geomean_1f1b"] == pytest.approx(2.5**0.5, abs=1e-4)
+    assert figures["worst_ratio"] == 0.95
+    assert figures["simulated_ratio_worst_error"] == pytest.approx(0.2)

@@ -1,9 +1,11 @@
 """Training over links of stated rates: Trireme against others, each rank on a host with a part of a core (needs root).
 
-    bench/run shaped [--quick] [--cases gpt-2x2-m4,...] [--ratios 0.1,0.3,1,2,4] [--contestants torch,...] [--rounds 2]
-                     [--steps 8] [--core-share 0.38] [--budget 10] [--no-deepspeed] [--record FILE] [--from FILE]
+    bench/run shaped [--quick] [--cases gpt-2x2-m4,...] [--ratios 0.1,0.3,1,2,4] [--contestants torch,...] [--rounds 3]
+                     [--minutes 55] [--steps 8] [--core-share 0.38] [--budget 6] [--no-deepspeed]
+                     [--record FILE] [--from FILE]
 
-    --quick       fewer cases, ratios and rounds: shape, not proof
+    --quick       fewer cases, ratios and steps: shape, not proof
+    --minutes     how long it may take: a point has as many rounds, of --rounds, as there is time for, and one at least
     --record      keep all that was measured in this file
     --from        say what a --record file has, and measure nothing
 
@@ -11,9 +13,10 @@ A host is a network namespace (scripts/shaped) whose processes together have a s
 threads that send included, for all contestants alike. A case is a model, stages x replicas, and micro-batches a step.
 Its ratios are those of link to compute: the links of a point have the rate at which the bytes of a step take that many
 times as long as its computing. What a step sends is counted in a run over links without a limit; what it computes is
-what `trireme profile` measures on the hosts, for --budget seconds a model; the rate is measured by a plain stream at
-each point. The bound of a step is the larger of computing and sending, on the busiest rank and link: no schedule can
-beat it. From the same figures `trireme simulate` says how long a step of each of ours takes.
+what `trireme profile` measures on the hosts, for --budget seconds a case, or what it took in that run, whichever is
+less, rank by rank; the rate is measured by a plain stream at each point. The bound of a step is the larger of computing
+and sending, on the busiest rank and link: no schedule can beat it. From the profile, and the link as it was measured,
+`trireme simulate` says how long a step of each of ours takes; in the table its ratio is in brackets.
 
 Contestants take turns. A figure is the median over rounds of the mean step without the first and the last ones; a
 ratio is the median over rounds of theirs / ours.
@@ -42,7 +45,7 @@ from shaped_simulation import profile
 CORE_SHARE = 0.38
 CHECKED_STEPS = 10
 RATIOS = (0.1, 0.3, 1.0, 2.0, 4.0)
-QUICK = {"cases": "gpt-2x2-m4,embedding-2x2-m4,gpt-4x1-m8", "ratios": "0.3,1,2", "rounds": 1, "steps": 6, "budget": 5}
+QUICK = {"cases": "gpt-2x2-m4,embedding-2x2-m4,gpt-4x1-m8", "ratios": "0.3,1,2", "minutes": 7, "steps": 6, "budget": 4}
 
 
 def prepare(root: Path, names: list[str]) -> None:
@@ -62,11 +65,16 @@ def say(text: str) -> None:
 
 
 class Progress:
-    """What is done, and how long the rest takes if it goes on as before."""
+    """What is done of the work, and what time there is for the rest."""
 
-    def __init__(self, work: float) -> None:
+    def __init__(self, work: float, minutes: float) -> None:
         self.begin = time.monotonic()
+        self.end = self.begin + 60 * minutes
         self.done, self.work = 0.0, work
+
+    def share_s(self, work: float) -> float:
+        """Of the time that is left, for this part of the work that is left."""
+        return (self.end - time.monotonic()) * work / (self.work - self.done)
 
     def add(self, work: float, what: str) -> None:
         self.done += work
@@ -83,6 +91,7 @@ def measure_case(
 ) -> Contest:
     with Field(hosts, root / case.model, case, names) as field:
         hosts.set_rate(UNSHAPED)
+        profile(hosts, root / case.model, [case.rows], options.budget)
         load: Load = field.load(options.steps)
         field.check_losses(CHECKED_STEPS)
         contest = Contest(case.name, case.title, load, [])
@@ -93,9 +102,13 @@ def measure_case(
             simulated = field.simulated_s(latency, measured)
             point = Point(ratio, measured, latency, {name: [] for name in names}, simulated)
             expected = max(load.compute_s) * (2 + ratio)
+            end = time.monotonic() + progress.share_s(work_of(ratio))
             for _ in range(options.rounds):
+                begin = time.monotonic()
                 for name in names:
                     point.rounds[name].append(field.step_seconds(name, options.steps, expected))
+                if 2 * time.monotonic() - begin > end:
+                    break  # there is no time for another one
             point.exposed_s = {name: kinds for name, kinds in field.exposed_s.items() if name != AGAIN}
             contest.points.append(point)
             progress.add(work_of(ratio), f"{case.name} at {measured / 1e6:.2f} MB/s")
@@ -106,16 +119,12 @@ def measure(options: argparse.Namespace) -> Record:
     cases = [CASES[name] for name in options.cases.split(",")]
     names = [name for name in options.contestants.split(",") if not (options.no_deepspeed and name == "deepspeed")]
     ratios = [float(ratio) for ratio in options.ratios.split(",")]
-    progress = Progress(sum(map(work_of, ratios)) * len(cases))
+    progress = Progress(sum(map(work_of, ratios)) * len(cases), options.minutes)
     record = Record(environment(), options.core_share, [])
     with tempfile.TemporaryDirectory() as folder:
         say("exporting the models")
         prepare(Path(folder), list(dict.fromkeys(case.model for case in cases)))
         with Hosts("bench-shaped", max(case.ranks for case in cases), options.core_share) as hosts:
-            for name in dict.fromkeys(case.model for case in cases):
-                say(f"measuring {name} for the simulator")
-                rows = sorted({case.rows for case in cases if case.model == name})
-                profile(hosts, Path(folder) / name, rows, options.budget)
             for case in cases:
                 record.contests.append(measure_case(hosts, Path(folder), case, names, options, progress))
                 if options.record:
@@ -129,9 +138,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--ratios", default=",".join(f"{ratio:g}" for ratio in RATIOS))
     parser.add_argument("--contestants", default=",".join(ROWS))
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=55)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--budget", type=float, default=10)
+    parser.add_argument("--budget", type=float, default=6)
     parser.add_argument("--core-share", type=float, default=CORE_SHARE)
     parser.add_argument("--no-deepspeed", action="store_true")
     parser.add_argument("--record", type=Path)

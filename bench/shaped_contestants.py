@@ -94,13 +94,15 @@ class Field:
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
     def load(self, steps: int) -> Load:
-        """What a step sends, and what it computes by the profile of the model: alone, at the hosts' share of a core."""
+        """What a step sends over links without a limit, and what it computes: the less of what it took there, and of
+        what it takes alone by the profile of the model. Both are at the hosts' share of a core."""
         timeline = self.folder / "run.timeline"
         more = ("--timeline", timeline, "--timeline-steps", steps)
         self.run_ours("1f1b", steps + WARM_UP_STEPS, 60 + 3 * steps, *more)
         alone = simulate(self.folder, self.case, ROWS["1f1b"].options, 0, UNSHAPED)
-        compute = [rank["compute_ns"] / 1e9 for rank in alone["ranks"]]
-        return replace(load_of(self.report(timeline)), compute_s=compute)
+        load = load_of(self.report(timeline))
+        pairs = zip(load.compute_s, alone["ranks"], strict=True)
+        return replace(load, compute_s=[min(took, rank["compute_ns"] / 1e9) for took, rank in pairs])
 
     def simulated_s(self, latency_s: float, rate: float) -> dict[str, float]:
         """The steps of all that are ours."""

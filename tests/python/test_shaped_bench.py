@@ -250,7 +250,7 @@ def test_curves_are_a_picture_and_the_means_of_ten_steps():
         (30, pytest.approx(7.55)),
         (40, pytest.approx(6.55)),
     ]
-    picture = ElementTree.fromstring(svg({"1f1b": one, "2bw": two}))
+    picture = ElementTree.fromstring(svg({"1f1b 0.003": one, "2bw 0.003": two}))
     first, second = picture.iter("{http://www.w3.org/2000/svg}polyline")
     heights = [float(point.split(",")[1]) for point in second.get("points").split()]
     assert heights == [TOP] * 4  # the highest loss is at the top

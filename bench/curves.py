@@ -2,8 +2,8 @@
 
     bench/run curves [--steps 300] [--record FILE] [--from FILE] [--svg docs/results/curves.svg]
 
-The model, text and layout of scripts/demo, at its learning rate and at a third of it, for both alike. A row of the table is the mean of the ten
-steps that end there.
+The model, text and layout of scripts/demo, at its learning rate and at a third of it. A row of the table is the mean of
+the ten steps that end there.
 """
 
 from __future__ import annotations

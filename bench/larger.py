@@ -138,9 +138,9 @@ def rehearse(folder: Path, case: Case, options: tuple[str, ...], steps: int) -> 
         *("--micro-batch", case.rows, "--transport", "direct", "--json", "--quiet", *options),
     ]
     try:
-        done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, check=True, timeout=LIMIT_S)
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True, timeout=LIMIT_S)
     except subprocess.CalledProcessError as error:
-        sys.exit(f"bench: {' '.join(error.cmd)} ended with {error.returncode}")
+        sys.exit(f"bench: {' '.join(error.cmd)} ended with {error.returncode}:\n{error.stderr}")
     except subprocess.TimeoutExpired as error:
         sys.exit(f"bench: {' '.join(error.cmd)} has not ended within {LIMIT_S} s")
     return json.loads(done.stdout)

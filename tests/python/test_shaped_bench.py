@@ -106,12 +106,12 @@ def test_simulated_ratios_are_laid_beside_measured_ones():
     right = point(1, 25e6, [0.8], [0.8], flush=[1.2], torch=[0.7], simulated=(1, 1.5))
     wrong = point(1, 25e6, [1.0], [1.0], flush=[1.1], torch=[0.7], simulated=(1.1, 1))
     inside_the_spread = point(1, 25e6, [1.0], [1.2], flush=[1.1], torch=[0.7], simulated=(1, 1.1))
-    figures = figures_of(Record(["* Measured: then"], 0.38, [contest(right, wrong, inside_the_spread)]))
-    assert (figures["simulated_pairs_in_order"], figures["simulated_pairs"]) == (1, 2)
+    figures = figures_of(Record(["* Measured: then"], 0.38, [contest(right, right, wrong, inside_the_spread)]))
+    assert (figures["simulated_pairs_in_order"], figures["simulated_pairs"]) == (2, 3)
     assert figures["simulated_ratio_worst_error"] == pytest.approx(1 - 1 / 1.1 / 1.1)
     assert figures["simulated_ratio_median_error"] == pytest.approx(0)
-    # Steps: 25, 25, 10, 9.1, 0 and 0 %.
-    assert figures["simulated_step_median_error"] == pytest.approx((0.1 + 0.1 / 1.1) / 2)
+    # Steps: 25, 25, 25, 25, 10, 9.1, 0 and 0 %.
+    assert figures["simulated_step_median_error"] == pytest.approx((0.25 + 0.1) / 2)
 
 
 def test_a_record_is_read_as_it_was_written():
@@ -277,3 +277,12 @@ def test_larger_cases_are_said_with_their_simulated_ratios(tmp_path):
     assert figures["geomean_1f1b"] == pytest.approx(2.5**0.5, abs=1e-4)
     assert figures["worst_ratio"] == 0.95
     assert figures["simulated_ratio_worst_error"] == pytest.approx(0.2)
+
+
+@pytest.mark.slow
+def test_peers_have_a_share_of_a_core_when_they_are_ready(nothing_is_left):
+    say_group = """echo ready; read line; echo "\\"$(grep :cpu: /proc/self/cgroup)\\""; read line"""
+    with Hosts(NAME, 2, 0.5) as hosts:
+        groups = Peer(hosts, "a peer", ["sh", "-c", say_group], {}).train(1, 60)
+        names = [f"trireme-shaped-{hosts.name}_{host}" for host in hosts.layout.hosts]
+    assert [group.rpartition("/")[2] for group in groups] == names

@@ -35,6 +35,7 @@ RequestMaker add_report(CLI::App& app);
 RequestMaker add_schedule(CLI::App& app);
 RequestMaker add_simulate(CLI::App& app);
 RequestMaker add_train(CLI::App& app);
+RequestMaker add_tune_comm(CLI::App& app);
 RequestMaker add_eval(CLI::App& app);
 
 }  // namespace trireme

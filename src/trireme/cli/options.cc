@@ -71,6 +71,15 @@ constexpr Command kCommands[] = {
          "--pp 4 --micro-batches 16 --cluster cluster.yaml\n"
          "  trireme report own.timeline -o own.html",
      .add = add_simulate},
+    {.name = "tune-comm",
+     .summary = "which communication policy a plan had best have, by simulation",
+     .footer = "Examples:\n"
+               "  trireme tune-comm gpt.pt2 --pp 2 --dp 4 --micro-batches 8 --micro-batch 4 "
+               "--cluster cluster.yaml -o plan.yaml\n"
+               "  trireme tune-comm 2bw --model "
+               "gpt:layers=24,hidden=2304,heads=24,seq=1024,vocab=51200 --pp 4 --dp 4 "
+               "--micro-batches 16 --cluster cluster.yaml",
+     .add = add_tune_comm},
     {.name = "rehearse",
      .summary = "run a step's ranks, threads and messages with passes that only take their time",
      .footer =

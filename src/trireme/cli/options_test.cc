@@ -74,7 +74,7 @@ TEST(Options, RefusesWhatContradictsItself) {
   EXPECT_EQ(refusal({"trian"}),
             "trireme: there is no command trian; known are inspect, plan, policies, schedule, "
             "profile, probe, "
-            "simulate, "
+            "simulate, tune-comm, "
             "rehearse, report, train, "
             "eval; see "
             "trireme "
@@ -103,7 +103,7 @@ TEST(Options, QuotesWhatItRefusesInOneLine) {
   EXPECT_EQ(
       refusal({"train\x1b[2J"}),
       "trireme: there is no command train\\x1b[2J; known are inspect, plan, policies, schedule, "
-      "profile, probe, simulate, "
+      "profile, probe, simulate, tune-comm, "
       "rehearse, report, train, eval; "
       "see trireme --help\n");
   EXPECT_EQ(refusal({"inspect", "m.pt2", "--no\nsuch"}),

@@ -11,6 +11,7 @@
 #include "trireme/cluster/this_host.h"
 #include "trireme/cost/step_costs_of.h"
 #include "trireme/schedule/builders.h"
+#include "trireme/schedule/communication.h"
 #include "trireme/schedule/unroll.h"
 
 namespace trireme {
@@ -86,6 +87,14 @@ Result<Simulation> simulate_overlapping(const Prediction& prediction, const SimO
 
 }  // namespace
 
+Result<Schedule> middle_step(const Prediction& prediction) {
+  if (prediction.schedule.num_weight_versions == 1) return prediction.schedule;
+  Prediction plain = prediction;
+  TRIREME_TRY(plain.schedule.communication, find_communication(kDefaultCommunication));
+  TRIREME_TRY(std::vector<Schedule> run, run_of(plain, 3));
+  return std::move(run[1]);
+}
+
 Result<Simulation> simulate_step(const Prediction& prediction, const SimOptions& options) {
   const Schedule& step = prediction.schedule;
   if (step.num_weight_versions == 2) return simulate_overlapping(prediction, options);
@@ -160,6 +169,11 @@ Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
     return while_doing(request.sources.profile, costs.error());
   }
   TRIREME_TRY(prediction.costs, std::move(costs));
+  if (request.wants_layers) {
+    TRIREME_TRY(prediction.layers,
+                step_layers_of(graph, plan, request.micro_batch,
+                               profile.has_value() ? &*profile : nullptr, options));
+  }
   TRIREME_TRY(const Partition partition, partition_by_plan(plan, graph));
   TRIREME_TRY(ScheduleOptions schedule,
               schedule_options(graph, plan, partition, /*is_training=*/true));

@@ -9,6 +9,7 @@
 #include "trireme/base/result.h"
 #include "trireme/cli/request.h"
 #include "trireme/cluster/cluster.h"
+#include "trireme/cost/layer_costs.h"
 #include "trireme/cost/step_costs.h"
 #include "trireme/graph/graph.h"
 #include "trireme/plan/plan.h"
@@ -30,12 +31,14 @@ struct PredictionRequest {
   bool clips_norm = false;
   int32_t threads = 1;  // a rank
   LinkSharing sharing = LinkSharing::kMaxMinFair;
+  bool wants_layers = false;
 };
 
 // All that the simulator needs.
 struct Prediction {
   Cluster cluster;
   StepCosts costs;
+  StepLayers layers;  // of an archive only where the request wants them
   Schedule schedule;
   std::vector<int32_t> extra_warm_ups;  // see ScheduleOptions
   std::vector<std::string> notes;       // where the costs come from, a sentence each
@@ -49,6 +52,9 @@ struct Prediction {
 // The steps of a run that nothing interrupts, all of them like this one; where steps overlap, the
 // first and the last lack what would be before and after. REQUIRES: a step at least.
 [[nodiscard]] Result<std::vector<Schedule>> run_of(const Prediction& prediction, int32_t num_steps);
+// A step between two others where steps overlap, by the default policy of communication; else the
+// step itself.
+[[nodiscard]] Result<Schedule> middle_step(const Prediction& prediction);
 
 // A step, simulated. Of a schedule whose steps overlap it is one between others, in a timeline of
 // several.

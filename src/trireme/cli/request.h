@@ -51,6 +51,7 @@ struct StepRequest {
   std::string dtype = "bfloat16";
   int32_t samples = 1;  // of a micro-batch
   SimOptions options;
+  bool wants_layers = false;  // of an archive, costs layer by layer, too
 };
 
 enum class LearningRateKind : uint8_t { kConstant, kLinear, kCosine };

@@ -21,8 +21,13 @@ int32_t num_micro_batches(const StepRequest& request) {
   return request.plan.micro_batches.value_or(1);
 }
 
+struct ModelCosts {
+  StepCosts costs;
+  StepLayers layers;
+};
+
 // By the analytic model, on the devices that the ranks have.
-Result<StepCosts> costs_of_model(const StepRequest& request, const Cluster& cluster) {
+Result<ModelCosts> costs_of_model(const StepRequest& request, const Cluster& cluster) {
   TRIREME_TRY(const ModelSpec spec, parse_model_spec(request.model));
   TRIREME_TRY(verify_model_spec(spec));
   const std::vector<const DeviceKind*> devices = devices_of(cluster);
@@ -48,7 +53,10 @@ Result<StepCosts> costs_of_model(const StepRequest& request, const Cluster& clus
                                         ? request.plan.chunks.value_or(1)
                                         : builder.num_chunks,
                           .placement = builder.placement};
-  return step_costs_of_spec(spec, layout, chunks, device, {});
+  ModelCosts model;
+  TRIREME_TRY(model.costs, step_costs_of_spec(spec, layout, chunks, device, {}));
+  model.layers = step_layers_of_spec(spec, layout, chunks, device, {});
+  return model;
 }
 
 // What the orders of some builders are found from: the longest passes.
@@ -115,7 +123,8 @@ Result<Prediction> prediction_of_archive(const StepRequest& request) {
                             {.sources = request.sources,
                              .optimizer = request.optimizer,
                              .micro_batch = request.samples,
-                             .clips_norm = request.clips_norm});
+                             .clips_norm = request.clips_norm,
+                             .wants_layers = request.wants_layers});
 }
 
 // Of a schedule by name or of a file, with costs from a file or of a model by its sizes.
@@ -125,9 +134,12 @@ Result<Prediction> prediction_of_schedule(const StepRequest& request) {
   if (!request.model.empty()) {
     TRIREME_TRY(prediction.cluster,
                 choose_cluster(path, int64_t{request.plan.pp} * request.plan.dp, prediction.notes));
-    TRIREME_TRY(prediction.costs, costs_of_model(request, prediction.cluster));
+    TRIREME_TRY(ModelCosts model, costs_of_model(request, prediction.cluster));
+    prediction.costs = std::move(model.costs);
+    prediction.layers = std::move(model.layers);
   } else {
     TRIREME_TRY(prediction.costs, read_text(request.costs, parse_step_costs));
+    prediction.layers = step_layers_of_buckets(prediction.costs);
   }
   prediction.extra_warm_ups = request.plan.extra_warm_ups;
   TRIREME_TRY(prediction.schedule, schedule_of(request, prediction.costs));

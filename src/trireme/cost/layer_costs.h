@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/base/sim_time.h"
+#include "trireme/cost/step_costs.h"
 
 namespace trireme {
 
@@ -22,5 +23,9 @@ struct LayerCosts {
 
 // By stage and chunk, in the order of the forward.
 using StepLayers = std::vector<std::vector<std::vector<LayerCosts>>>;
+
+// Where nothing but buckets is known: a layer a bucket, the last one first, with as much of the
+// time as each other; chunks have the same. One layer without a gradient where there is no bucket.
+[[nodiscard]] StepLayers step_layers_of_buckets(const StepCosts& costs);
 
 }  // namespace trireme

@@ -2,8 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/cost/layer_costs.h"
+
 namespace trireme {
 namespace {
+
+TEST(StepLayers, OfBucketsAreALayerEachTheLastOneFirst) {
+  StepCosts costs;
+  costs.stages.resize(2);
+  costs.stages[0].chunks.assign(2, {.forward = 30, .backward = 60});
+  costs.stages[0].bucket_bytes = {100, 200, 300};
+  costs.stages[1].chunks.assign(1, {.forward = 40, .backward = 50});
+  const StepLayers layers = step_layers_of_buckets(costs);
+  const std::vector<LayerCosts> chunk = {{.forward = 10, .backward = 20, .gradient_bytes = 150},
+                                         {.forward = 10, .backward = 20, .gradient_bytes = 100},
+                                         {.forward = 10, .backward = 20, .gradient_bytes = 50}};
+  EXPECT_EQ(layers[0], std::vector<std::vector<LayerCosts>>({chunk, chunk}));
+  EXPECT_EQ(layers[1], std::vector<std::vector<LayerCosts>>(
+                           {{{.forward = 40, .backward = 50, .gradient_bytes = 0}}}));
+}
 
 TEST(StepCosts, ItsTextReadsBack) {
   StepCosts costs;

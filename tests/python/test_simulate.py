@@ -200,13 +200,13 @@ def test_extra_warm_ups_are_found_where_a_hop_is_slow_and_memory_allows(tmp_path
     """Passes of 2 s and 4 s; an activation takes 0.5 s, and so does a gradient, which is 0.5 s for a pair of passes."""
     arguments = ["2bw", *files, "--micro-batches", 4]
     assert simulate(*arguments)["step_ns"] == 4 * (6 * 10**9 + 5 * 10**8)
-    # One more micro-batch in flight makes 12,550 bytes of 11,550.
-    for memory, warm_ups in ((12_000, 0), (13_000, 1)):
+    # Of 11,550 bytes one more micro-batch in flight makes 12,550, and its order looks two receives further ahead.
+    for memory, warm_ups in ((13_000, 0), (14_000, 1)):
         (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("memory: 4000", f"memory: {memory}"))
         found = simulate(*arguments, "--find-extra-warm-ups")
         assert f"found --extra-warm-ups {warm_ups}" in found["notes"]
         assert found["step_ns"] == simulate(*arguments, "--extra-warm-ups", warm_ups)["step_ns"]
-        assert found["ranks"][0]["peak_bytes"] == 11_550 + 1000 * warm_ups
+        assert found["ranks"][0]["peak_bytes"] == 11_550 + (1000 + 2 * 500) * warm_ups
     assert found["step_ns"] == 4 * 6 * 10**9
     refused = command.run("simulate", "1f1b", *files, "--find-extra-warm-ups", code=2)
     assert refused.stderr == "trireme: schedule 1f1b has no extra warm-ups, which are for 2bw\n"

@@ -12,6 +12,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 Contestant = Callable[[], list[float]]
 
@@ -61,6 +62,14 @@ def print_table(title: str, outcome: Outcome, ours: str, again: str) -> dict[str
         print(f"  {name:<24} {outcome.median(name) * 1e3:9.2f} ms  ({low * 1e3:.2f} .. {high * 1e3:.2f}){ratio}")
     print(f"  A/A: {min(spread):.3f} .. {max(spread):.3f}")
     return ratios | {"a_a_low": min(spread), "a_a_high": max(spread)}
+
+
+def read_record(path: Path) -> str:
+    """What a run with --record has kept."""
+    try:
+        return path.read_text()
+    except OSError as error:
+        sys.exit(f"bench: --from {path}: {error.strerror}")
 
 
 def print_result(figures: dict[str, float | str]) -> None:

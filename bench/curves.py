@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import ours
-from contest import print_result
+from contest import print_result, read_record
 from results import environment
 
 EXAMPLE = ours.BINARY.parents[2] / "examples" / "gpt"
@@ -86,7 +86,7 @@ def main() -> None:
     if options.steps < 3 * WINDOW:
         sys.exit(f"bench: --steps {options.steps}: a curve has at least {3 * WINDOW}")
     if options.source:
-        record = json.loads(options.source.read_text())
+        record = json.loads(read_record(options.source))
     else:
         record = {"measured": environment(), "losses": train(options.steps)}
     curves = record["losses"]

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import ours
 import torch
-from contest import print_result
+from contest import print_result, read_record
 from models import CASES as MODEL_CASES
 from models import Gpt, resnet, token_loss
 from results import environment
@@ -199,7 +199,7 @@ def main() -> None:
     if unknown := [name for name in names if name not in CASES]:
         sys.exit(f"bench: there is no case {unknown[0]}; known are {', '.join(CASES)}")
     if options.source:
-        record = json.loads(options.source.read_text())
+        record = json.loads(read_record(options.source))
         measured, found = record["measured"], {name: Found(**each) for name, each in record["found"].items()}
     else:
         measured, found = environment(), measure(names, options.rounds, options.steps)

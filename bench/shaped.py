@@ -34,6 +34,7 @@ from pathlib import Path
 import ours
 import torch
 from bound import Load
+from contest import read_record
 from models import token_loss
 from results import environment
 from shaped_cases import CASES, LENGTH, MODELS, Case
@@ -162,7 +163,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     options = parse()
     os.environ["OMP_NUM_THREADS"] = "1"
-    print_record(Record.from_json(options.source.read_text()) if options.source else measure(options))
+    print_record(Record.from_json(read_record(options.source)) if options.source else measure(options))
 
 
 if __name__ == "__main__":

@@ -288,3 +288,9 @@ def test_peers_have_a_share_of_a_core_when_they_are_ready(nothing_is_left):
         groups = Peer(hosts, "a peer", ["sh", "-c", say_group], {}).train(1, 60)
         names = [f"trireme-shaped-{hosts.name}_{host}" for host in hosts.layout.hosts]
     assert [group.rpartition("/")[2] for group in groups] == names
+
+
+@pytest.mark.parametrize("program", ["shaped.py", "larger.py", "curves.py"])
+def test_a_record_that_is_not_there_is_one_sentence(program):
+    said = bench("--from", "/nowhere/kept.json", program=program, code=1).stderr
+    assert said == "bench: --from /nowhere/kept.json: No such file or directory\n"

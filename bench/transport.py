@@ -3,8 +3,9 @@
     bench/run transport [--rounds 5]
 
 Messages of 4 MB and of 64 KB, several posted at once, in one direction. `tcp_vs_raw` is the bare loop's time / ours
-without shared memory: at 1 the transport costs nothing. `shm_vs_gloo` is Gloo's time / ours with shared memory. `urgent_delay_chunks`: an urgent message of 64 KB that is posted while 64 MB of bulk
-are on their way arrives after so many times what a frame of the bulk (256 KB) takes.
+without shared memory: at 1 the transport costs nothing. `shm_vs_gloo` is Gloo's time / ours with shared memory.
+`urgent_delay_chunks`: an urgent message of 64 KB that is posted while 64 MB of bulk are on their way arrives after so
+many times what a frame of the bulk (256 KB) takes.
 """
 
 from __future__ import annotations

@@ -43,16 +43,20 @@ def numbers(option, *rest, base=TRAIN):
 
 
 SAID = [
-    ([], "give a command: inspect, plan, schedule, profile, probe, simulate, rehearse, report, train, eval" + HELP),
+    (
+        [],
+        "give a command: inspect, plan, policies, schedule, profile, probe, simulate, tune-comm, rehearse, report, train, eval"
+        + HELP,
+    ),
     (
         ["--foo", "train"],
-        "--foo is no option before a command; give a command: inspect, plan, schedule, profile, probe, simulate, rehearse, report, train, eval"
+        "--foo is no option before a command; give a command: inspect, plan, policies, schedule, profile, probe, simulate, tune-comm, rehearse, report, train, eval"
         + HELP,
     ),
     ([*PLAN, "--json", "--show-schedule"], "--json has no drawing; leave out --show-schedule"),
     (
         ["trian"],
-        "there is no command trian; known are inspect, plan, schedule, profile, probe, simulate, rehearse, report, train, eval"
+        "there is no command trian; known are inspect, plan, policies, schedule, profile, probe, simulate, tune-comm, rehearse, report, train, eval"
         + HELP,
     ),
     (["train"], "MODEL is required" + TRAIN_HELP),

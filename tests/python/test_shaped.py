@@ -59,7 +59,7 @@ end = time.monotonic() + 1
 os.fork()
 while time.monotonic() < end:
     pass
-print(time.process_time())
+os.write(1, f"{time.process_time()} ".encode())
 """
 
 

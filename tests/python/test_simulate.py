@@ -189,7 +189,8 @@ def test_a_model_is_costed_by_its_profile(tmp_path):
     passes = sum(block["sizes"][0][name]["seconds"] for block in profile["blocks"] for name in ("forward", "backward"))
     update = sum(block["update"]["seconds"] for block in profile["blocks"])
     found = simulate(model, "--micro-batches", 3, "--micro-batch", 2, "--profile", path)
-    assert found["step_ns"] == pytest.approx(1e9 * (3 * passes + update), rel=1e-6)
+    # Each pass is a whole number of nanoseconds.
+    assert found["step_ns"] == pytest.approx(1e9 * (3 * passes + update), abs=4)
     assert found["notes"][0] == f"passes: measured, {profile['device']}"
     other = command.run("simulate", MODEL, "--profile", path, code=2)
     assert other.stderr.startswith(f"trireme: {path}: the profile is of a model of ")

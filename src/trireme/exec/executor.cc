@@ -183,6 +183,9 @@ Status Executor::post_receives(const Schedule& schedule, size_t count) {
                         ? next_->ranks[static_cast<size_t>(rank_)][next_receive_ - actions.size()]
                         : actions[next_receive_];
     if (!is_receive(action.kind)) continue;
+    // Of the batch after the next the kernels know no sizes. Whoever sends it has sent all that
+    // this step waits for.
+    if (is_ahead && action.batch > 0) break;
     if (is_ahead) ++action.batch;
     TRIREME_TRY(naming(schedule, action, post_receive(schedule, action)));
   }

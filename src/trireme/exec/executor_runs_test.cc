@@ -195,7 +195,8 @@ class DelayingTransport : public ForwardingTransport {
   std::mt19937_64 random_;
 };
 
-// Whole runs of 2BW, whose steps overlap: each message holds what its own batch sent.
+// Whole runs of 2BW, whose steps overlap: each message holds what its own batch sent. Also with as
+// many forwards ahead as there are micro-batches.
 TEST(ExecutorRuns, MoveWhatCrossesTheBorderOfSteps) {
   for (const int32_t num_stages : {1, 2, 3, 5}) {
     for (const std::vector<int32_t>& counts : {std::vector<int32_t>{4}, {5, 4}, {9, 6}}) {
@@ -204,6 +205,10 @@ TEST(ExecutorRuns, MoveWhatCrossesTheBorderOfSteps) {
             .num_stages = num_stages, .num_micro_batches = counts, .clips_norm = clips};
         if (num_stages > 1) options.tied_groups = {{0, num_stages - 1}};
         if (counts.size() > 1) options.num_buckets.assign(static_cast<size_t>(num_stages), 2);
+        if (clips && num_stages > 1) {
+          options.extra_warm_ups.assign(static_cast<size_t>(num_stages) - 1, 0);
+          options.extra_warm_ups.back() = std::ranges::min(counts) - (num_stages - 1);
+        }
         std::vector<Schedule> steps = build_run("2bw", options, 4).value();
         const auto expect_success = [&](const RunOptions& run) {
           const RunOutcome outcome = run_steps(steps, run);

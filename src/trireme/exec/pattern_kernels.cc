@@ -60,6 +60,7 @@ Status PatternKernels::compute(const Action& action) {
 
 Result<Message> PatternKernels::message(const Action& called) {
   calls_.push_back("message " + to_text(called));
+  if (called.batch > 1) return Error{"a message of a batch that is not begun"};
   Action action = called;
   action.batch += step_;
   auto memory = std::make_shared<Parts>();

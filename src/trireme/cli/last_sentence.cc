@@ -74,10 +74,17 @@ bool is_memory_used_up() {
   return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kTooSmall > limit.rlim_cur;
 }
 
-// The C library aborts where it needs memory itself, as for the thread-local variables of a thread.
-// Whoever else aborts goes on to do so when this returns.
-void leave_without_memory(int /*signal*/) {
-  if (!is_memory_used_up()) return;
+// What a fault ended in before: of the system, or of a sanitizer.
+struct sigaction fault_before;
+
+// The C library aborts where it needs memory itself, as for the thread-local variables of a thread;
+// other libraries use what they were not given. Whoever aborts for another reason, or faults, goes
+// on to do so when this returns.
+void leave_without_memory(int signal) {
+  if (!is_memory_used_up()) {
+    if (signal == SIGSEGV) ::sigaction(SIGSEGV, &fault_before, nullptr);
+    return;
+  }
   say("there is no memory left", kRemedy);
   ::_exit(1);
 }
@@ -90,6 +97,7 @@ void end_with_a_sentence(const char* program) {
   struct sigaction action{};
   action.sa_handler = leave_without_memory;
   ::sigaction(SIGABRT, &action, nullptr);
+  ::sigaction(SIGSEGV, &action, &fault_before);
 }
 
 }  // namespace trireme

@@ -3,8 +3,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <span>
 #include <string_view>
 
 #include <unistd.h>
@@ -14,23 +12,15 @@
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/cost/profile.h"
-#include "trireme/import/mapped_file.h"
 
 namespace trireme {
 
 Status check_profile_output(const ProfileRequest& request) {
-  constexpr size_t kMaxBytes = 64 << 20;  // no profile is that long
   const std::string& path = request.output;
   TRIREME_TRY(check_distinct({{"-o", path}}, {{"MODEL", request.run.model}}));
   TRIREME_TRY(check_writable("-o", path, WriteKind::kWhole));
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return Status();
-  TRIREME_TRY(const MappedFile file, MappedFile::open(path));
-  const std::span<const std::byte> bytes = file.bytes();
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.empty() || (text.size() <= kMaxBytes && parse_profile(text).ok())) return Status();
-  return Error{fmt::format(
-      "-o {}: this file is no profile, so it is not overwritten; remove it or name another", path)};
+  return check_replaces("-o", path, "profile",
+                        [](std::string_view text) { return parse_profile(text).ok(); });
 }
 
 Error launch_profile(ProfileRequest request, const std::vector<std::string>& arguments,

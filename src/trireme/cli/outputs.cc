@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <span>
+#include <string_view>
 #include <system_error>
 
 #include <fcntl.h>
@@ -103,6 +105,20 @@ Status check_writable(const std::string& option, const std::string& path, WriteK
   return refuse(fmt::format("cannot write to the folder: {}", creatable.error().message));
 }
 
+Status check_replaces(const std::string& option, const std::string& path, std::string_view what,
+                      bool (*reads)(std::string_view)) {
+  constexpr size_t kMaxBytes = 64 << 20;  // longer than anything that this is for
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return Status();
+  TRIREME_TRY(const MappedFile file, MappedFile::open(path));
+  const std::span<const std::byte> bytes = file.bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.empty() || (text.size() <= kMaxBytes && reads(text))) return Status();
+  return Error{
+      fmt::format("{} {}: this file is no {}, so it is not overwritten; remove it or name another",
+                  option, path, what)};
+}
+
 Status check_distinct(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {
   namespace fs = std::filesystem;
   std::vector<NamedFile> taken = inputs;
@@ -136,31 +152,18 @@ Result<FileDescriptor> open_alone(const std::string& option, const std::string& 
       fmt::format("{} {}: another run is writing this file; name another one", option, path)};
 }
 
-namespace {
-
-// The file to write is none, or a cluster: the path may be a slip.
-Status check_cluster_output(const std::string& path) {
-  constexpr size_t kMaxBytes = 64 << 20;  // no cluster file is that long
-  TRIREME_TRY(check_writable("-o", path, WriteKind::kWhole));
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return Status();
-  TRIREME_TRY(const MappedFile file, MappedFile::open(path));
-  const std::span<const std::byte> bytes = file.bytes();
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.empty() || (text.size() <= kMaxBytes && parse_cluster(text).ok())) return Status();
-  return Error{fmt::format(
-      "-o {}: this file is no cluster, so it is not overwritten; remove it or name another", path)};
-}
-
-}  // namespace
-
 Status check_outputs(const RunRequest& request) {
   if (request.rehearsal.has_value()) {
     TRIREME_TRY(
         check_distinct({{"--timeline", request.timeline}}, step_inputs(*request.rehearsal)));
     return check_writable("--timeline", request.timeline, WriteKind::kReplaced);
   }
-  if (request.probe.has_value()) return check_cluster_output(request.probe->output);
+  if (request.probe.has_value()) {
+    const std::string& path = request.probe->output;
+    TRIREME_TRY(check_writable("-o", path, WriteKind::kWhole));
+    return check_replaces("-o", path, "cluster",
+                          [](std::string_view text) { return parse_cluster(text).ok(); });
+  }
   std::vector<NamedFile> inputs = {{"MODEL", request.model},
                                    {"--plan", request.plan.plan_path},
                                    {"--eval-model", request.eval_model}};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/result.h"
@@ -19,6 +20,11 @@ enum class WriteKind { kInPlace, kReplaced, kWhole };
 // Leaves all files as they are. `option` is named in the message: "--metrics".
 [[nodiscard]] Status check_writable(const std::string& option, const std::string& path,
                                     WriteKind kind);
+
+// The path may be a slip: error where there is a file that is not empty and that `reads` does not
+// take for a `what`, such as "plan".
+[[nodiscard]] Status check_replaces(const std::string& option, const std::string& path,
+                                    std::string_view what, bool (*reads)(std::string_view));
 
 // A file that a request names, and the option that names it.
 struct NamedFile {

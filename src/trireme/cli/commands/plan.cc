@@ -1,8 +1,6 @@
 // `trireme plan`: what would go where, and why; nothing runs.
 
-#include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,7 +16,6 @@
 #include "trireme/cli/own_order.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/cli/validators.h"
-#include "trireme/import/mapped_file.h"
 #include "trireme/import/output_path.h"
 #include "trireme/plan/gradients.h"
 #include "trireme/schedule/communication.h"
@@ -35,23 +32,11 @@ struct PlanRequest {
   bool shows_schedule = false;
 };
 
-// The path may be a slip: no file but a plan is overwritten.
-Status check_is_plan(const std::string& path) {
-  constexpr size_t kMaxBytes = 16 << 20;  // no plan is that long
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return Status();
-  TRIREME_TRY(const MappedFile file, MappedFile::open(path));
-  const std::span<const std::byte> bytes = file.bytes();
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.empty() || (text.size() <= kMaxBytes && parse_plan(text).ok())) return Status();
-  return Error{fmt::format(
-      "-o {}: this file is no plan, so it is not overwritten; remove it or name another", path)};
-}
-
 Result<std::string> run_plan(const PlanRequest& request) {
   TRIREME_TRY(check_distinct({{"-o", request.output}}, {{"MODEL", request.model}}));
   TRIREME_TRY(check_writable("-o", request.output, WriteKind::kWhole));
-  TRIREME_TRY(check_is_plan(request.output));
+  TRIREME_TRY(check_replaces("-o", request.output, "plan",
+                             [](std::string_view text) { return parse_plan(text).ok(); }));
   TRIREME_TRY(Archive archive, Archive::open(request.model));
   const Graph& graph = archive.graph();
   TRIREME_TRY(Plan plan, choose_plan(graph, request.model, request.plan));

@@ -1,7 +1,6 @@
 // `trireme schedule`: the schedule of one step as text, as lanes and as a picture; nothing runs.
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -134,22 +133,11 @@ Result<Schedule> schedule_of_file(const ScheduleRequest& request, const PassCost
   return built.ok() ? std::move(built) : while_doing(request.name, built.error());
 }
 
-// The path may be a slip: no file but a picture is overwritten.
-Status check_is_picture(const std::string& path) {
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return Status();
-  TRIREME_TRY(const MappedFile file, MappedFile::open(path));
-  const std::span<const std::byte> bytes = file.bytes();
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.empty() || text.starts_with("<svg")) return Status();
-  return Error{fmt::format(
-      "--svg {}: this file is no SVG, so it is not overwritten; remove it or name another", path)};
-}
-
 Result<std::string> run_schedule_command(const ScheduleRequest& request) {
   TRIREME_TRY(check_distinct({{"--svg", request.picture}}, {{"SCHEDULE", request.name}}));
   TRIREME_TRY(check_writable("--svg", request.picture, WriteKind::kWhole));
-  TRIREME_TRY(check_is_picture(request.picture));
+  TRIREME_TRY(check_replaces("--svg", request.picture, "SVG",
+                             [](std::string_view text) { return text.starts_with("<svg"); }));
   PassCosts costs;
   if (!request.costs.empty()) {
     Result<PassCosts> parsed = parse_pass_costs(request.costs);

@@ -52,10 +52,21 @@ def test_a_printed_schedule_trains_as_the_one_with_its_name(own_model, written, 
     assert is_bitwise_equal(model.train(schedule=name, **run), model.train(schedule=path, **run))
 
 
+def test_the_file_says_how_many_stages_chunks_and_micro_batches(written):
+    model = command.DATA / "nanogpt.f32.pt2"
+    path = written(printed("interleaved", "--stages", 2, "--micro-batches", 4, "--chunks", 2))
+    planned = json.loads(command.run("plan", model, "--schedule", path, "--json").stdout)
+    assert [planned[each] for each in ("pp", "chunks", "micro_batches")] == [2, 2, 4]
+    train = ("train", model, "--data", "random:12", "--batch", 4, "--steps", 2, "--json", "--quiet")
+    named = ("--pp", 2, "--chunks", 2, "--micro-batches", 4, "--schedule", "interleaved")
+    losses = [json.loads(command.run(*train, *options).stdout)["loss"] for options in (("--schedule", path), named)]
+    assert losses[0] == losses[1]
+
+
 def test_a_plan_keeps_the_order_and_needs_the_file_no_more(written, tmp_path):
     model = command.DATA / "nanogpt.f32.pt2"
     path, plan = written(LAST_FIRST), tmp_path / "plan.yaml"
-    options = ("--pp", 2, "--schedule", path)
+    options = ("--schedule", path)
     assert "3 micro-batches a replica, schedule text" in command.run("plan", model, *options, "-o", plan).stdout
     drawn = command.run("plan", model, *options, "--show-schedule").stdout
     assert "rank 1 | .  F0 F1 F2 B2 -- B1 -- B0 --" in drawn
@@ -78,7 +89,9 @@ def refusal(model, *options):
     [
         ("no schedule\n", [], "line 1: "),
         (LAST_FIRST, ["--pp", 3], "it is of 2 stages, but --pp is 3"),
+        (LAST_FIRST, ["--pp", 1], "it is of 2 stages, but --pp is 1"),
         (LAST_FIRST, ["--chunks", 2], "it is of 1 chunks a stage, but --chunks is 2"),
+        (LAST_FIRST, ["--extra-warm-ups", 1], "schedule text has no extra warm-ups"),
         (
             LAST_FIRST,
             ["--micro-batches", 4],
@@ -96,8 +109,7 @@ def refusal(model, *options):
 )
 def test_an_order_that_does_not_fit_is_refused_by_its_file(written, text, options, said):
     path = written(text)
-    pp = [] if "--pp" in options else ["--pp", 2]
-    told = refusal(command.DATA / "nanogpt.f32.pt2", "--schedule", path, *pp, *options)
+    told = refusal(command.DATA / "nanogpt.f32.pt2", "--schedule", path, *options)
     assert told.startswith(f"{path}: ")
     assert said in told
 
@@ -118,7 +130,7 @@ def test_an_order_that_does_not_fit_is_refused_by_its_file(written, text, option
 )
 def test_a_plan_whose_order_was_damaged_is_refused(written, tmp_path, change, said):
     model, plan = command.DATA / "nanogpt.f32.pt2", tmp_path / "plan.yaml"
-    command.run("plan", model, "--pp", 2, "--schedule", written(LAST_FIRST), "-o", plan)
+    command.run("plan", model, "--schedule", written(LAST_FIRST), "-o", plan)
     damaged = change(plan.read_text())
     assert damaged != plan.read_text()
     plan.write_text(damaged)

@@ -17,7 +17,7 @@ TEST(Options, DefaultsAreThoseThatOthersScriptAgainst) {
   const Request request = parse_request(
       "trireme", {"train", "m.pt2", "--data", "bytes:x", "--batch", "8", "--steps", "3"});
   const RunRequest& run = std::get<RunRequest>(request);
-  EXPECT_EQ(run.plan.pp, 1);
+  EXPECT_FALSE(run.plan.pp.has_value());
   EXPECT_EQ(run.plan.dp, 1);
   EXPECT_FALSE(run.plan.micro_batches.has_value());
   EXPECT_EQ(run.plan.schedule, "1f1b");

@@ -56,8 +56,8 @@ Result<Schedule> parse_passes(std::string_view text) {
 }
 
 Status check_chosen(const PlanChoice& choice, const Schedule& order) {
-  if (choice.pp != order.num_stages) {
-    return Error{fmt::format("it is of {} stages, but --pp is {}", order.num_stages, choice.pp)};
+  if (choice.pp.value_or(order.num_stages) != order.num_stages) {
+    return Error{fmt::format("it is of {} stages, but --pp is {}", order.num_stages, *choice.pp)};
   }
   if (choice.chunks.value_or(order.num_chunks) != order.num_chunks) {
     return Error{fmt::format("it is of {} chunks a stage, but --chunks is {}", order.num_chunks,
@@ -82,7 +82,7 @@ Result<Plan> plan_by_own_order(const Graph& graph, const std::string& model,
   }
   if (const auto found = find_communication(choice.comm); !found.ok()) return found.error();
   TRIREME_TRY(Plan plan, build_plan(graph, model,
-                                    {.pp = choice.pp,
+                                    {.pp = order.num_stages,
                                      .dp = choice.dp,
                                      .micro_batches =
                                          choice.micro_batches.value_or(order.num_micro_batches[0]),
@@ -91,6 +91,8 @@ Result<Plan> plan_by_own_order(const Graph& graph, const std::string& model,
                                      .placement = order.placement,
                                      .communication = choice.comm,
                                      .order = to_text(order),
+                                     .bucket_bytes = choice.bucket_bytes,
+                                     .extra_warm_ups = choice.extra_warm_ups,
                                      .cut_modules = choice.cut}));
   if (const Status fits = check_own_order(plan); !fits.ok()) {
     return while_doing(path, fits.error());
@@ -113,7 +115,8 @@ Status check_own_order(const Plan& plan) {
       build_schedule(kOwnOrder, {.num_stages = plan.pp,
                                  .num_micro_batches = {plan.micro_batches},
                                  .num_chunks = plan.chunks,
-                                 .order = std::move(order)});
+                                 .order = std::move(order),
+                                 .extra_warm_ups = plan.extra_warm_ups});
   return built.ok() ? Status() : Status(built.error());
 }
 

@@ -1,7 +1,8 @@
 // `--schedule FILE`: the order of passes that a user has written down, which a plan keeps as text.
 //
 // The file lists passes alone, or all actions of a step, as `trireme schedule` prints them: then
-// its passes are taken, and what travels is added anew, for the model and the replicas at hand.
+// its passes are taken, and what travels is added anew, for the model and the replicas at hand. It
+// says how many stages and chunks there are, and micro-batches where nothing else is asked for.
 #pragma once
 
 #include <memory>

@@ -19,7 +19,8 @@ namespace trireme {
 
 // Names and defaults are fixed: others script against them.
 struct PlanChoice {
-  int32_t pp = 1;
+  // Default: as many as --cut or the file of --schedule says, else 1.
+  std::optional<int32_t> pp;
   int32_t dp = 1;
   std::optional<int32_t> micro_batches;  // a replica; default pp
   std::string schedule = "1f1b";

@@ -17,6 +17,8 @@
 namespace trireme {
 namespace {
 
+int64_t ranks_of(const PlanChoice& plan) { return int64_t{stages_of(plan)} * plan.dp; }
+
 int32_t num_micro_batches(const StepRequest& request) {
   return request.plan.micro_batches.value_or(1);
 }
@@ -31,8 +33,7 @@ Result<ModelCosts> costs_of_model(const StepRequest& request, const Cluster& clu
   TRIREME_TRY(const ModelSpec spec, parse_model_spec(request.model));
   TRIREME_TRY(verify_model_spec(spec));
   const std::vector<const DeviceKind*> devices = devices_of(cluster);
-  const size_t num_ranks =
-      std::min(devices.size(), static_cast<size_t>(int64_t{request.plan.pp} * request.plan.dp));
+  const size_t num_ranks = std::min(devices.size(), static_cast<size_t>(ranks_of(request.plan)));
   for (size_t r = 1; r < num_ranks; ++r) {
     if (devices[r] == devices[0]) continue;
     return Error{
@@ -43,7 +44,7 @@ Result<ModelCosts> costs_of_model(const StepRequest& request, const Cluster& clu
   TRIREME_TRY(const DeviceModel device, device_model_of(*devices[0], request.dtype));
   const TrainingLayout layout{
       .dp = request.plan.dp,
-      .pp = request.plan.pp,
+      .pp = stages_of(request.plan),
       .micro_batch = request.samples,
       .global_batch = int64_t{request.samples} * num_micro_batches(request) * request.plan.dp};
   const auto builders = schedule_builders();
@@ -107,7 +108,7 @@ Result<Schedule> schedule_of(const StepRequest& request, const StepCosts& costs)
                           .extra_warm_ups = request.plan.extra_warm_ups};
   TRIREME_TRY(options.communication, find_communication(request.plan.comm));
   // A model's embedding and its head.
-  if (!costs.tied_bytes.empty()) options.tied_groups = {{0, request.plan.pp - 1}};
+  if (!costs.tied_bytes.empty()) options.tied_groups = {{0, stages_of(request.plan) - 1}};
   for (const StageCosts& stage : costs.stages) {
     options.num_buckets.push_back(
         request.plan.dp == 1 ? 0 : static_cast<int32_t>(stage.bucket_bytes.size()));
@@ -132,8 +133,7 @@ Result<Prediction> prediction_of_schedule(const StepRequest& request) {
   Prediction prediction;
   const std::string& path = request.sources.cluster;
   if (!request.model.empty()) {
-    TRIREME_TRY(prediction.cluster,
-                choose_cluster(path, int64_t{request.plan.pp} * request.plan.dp, prediction.notes));
+    TRIREME_TRY(prediction.cluster, choose_cluster(path, ranks_of(request.plan), prediction.notes));
     TRIREME_TRY(ModelCosts model, costs_of_model(request, prediction.cluster));
     prediction.costs = std::move(model.costs);
     prediction.layers = std::move(model.layers);

@@ -340,6 +340,12 @@ int32_t chunks_of(const PlanChoice& choice) {
   return builder.value()->num_chunks == kAnyChunks ? kDefaultChunks : builder.value()->num_chunks;
 }
 
+int32_t stages_of(const PlanChoice& choice) {
+  if (choice.pp.has_value()) return *choice.pp;
+  const auto num_pieces = static_cast<int32_t>(choice.cut.size()) + 1;
+  return std::max(1, num_pieces / chunks_of(choice));
+}
+
 Result<Plan> choose_plan(const Graph& graph, const std::string& model, const PlanChoice& choice) {
   if (choice.plan_path.empty()) {
     if (is_order_file(choice.schedule)) return plan_by_own_order(graph, model, choice);
@@ -348,9 +354,9 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
     TRIREME_TRY(check_schedule(choice.schedule, chunks_of(choice), placement));
     if (const auto found = find_communication(choice.comm); !found.ok()) return found.error();
     return build_plan(graph, model,
-                      {.pp = choice.pp,
+                      {.pp = stages_of(choice),
                        .dp = choice.dp,
-                       .micro_batches = choice.micro_batches.value_or(choice.pp),
+                       .micro_batches = choice.micro_batches.value_or(stages_of(choice)),
                        .schedule = choice.schedule,
                        .chunks = chunks_of(choice),
                        .placement = placement,

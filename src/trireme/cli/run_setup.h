@@ -80,6 +80,8 @@ inline constexpr int32_t kProbeWorkers = 2;  // where --workers does not say, no
 
 // The chunks a rank: those that were asked for, or that the schedule has.
 [[nodiscard]] int32_t chunks_of(const PlanChoice& choice);
+// The stages: those that were asked for, or that --cut makes. REQUIRES: a schedule by name.
+[[nodiscard]] int32_t stages_of(const PlanChoice& choice);
 
 // The model of a request: archive, graph, plan, partition; no data.
 [[nodiscard]] Result<Plan> choose_plan(const Graph& graph, const std::string& model,

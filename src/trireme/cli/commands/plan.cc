@@ -93,8 +93,7 @@ RequestMaker add_plan(CLI::App& app) {
       ->check(not_empty());
   app.add_flag("--show-schedule", request->shows_schedule, "draw the schedule of one step");
   app.add_flag("--json", request->wants_json, "print the plan as JSON");
-  return [&app, request]() -> Result<Request> {
-    follow_cut(app, request->plan);
+  return [request]() -> Result<Request> {
     if (request->wants_json && request->shows_schedule) {
       return Error{"--json has no drawing; leave out --show-schedule"};
     }

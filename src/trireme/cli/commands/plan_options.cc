@@ -1,6 +1,5 @@
 #include "trireme/cli/commands/plan_options.h"
 
-#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -26,8 +25,8 @@ std::string schedule_names() {
 }  // namespace
 
 void add_plan_options(CLI::App& app, PlanChoice& plan) {
-  app.add_option("--pp", plan.pp, "pipeline stages")
-      ->capture_default_str()
+  app.add_option("--pp", plan.pp,
+                 "pipeline stages [as --cut or the file of --schedule says, else 1]")
       ->transform(positive_count())
       ->group("Plan");
   app.add_option("--dp", plan.dp, "replicas (data parallelism)")
@@ -69,14 +68,6 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
       ->delimiter(',')
       ->check(not_empty())
       ->group("Plan");
-}
-
-// Without --pp, --cut says how many stages there are.
-void follow_cut(const CLI::App& app, PlanChoice& plan) {
-  if (app.count("--pp") == 0 && app.count("--cut") != 0) {
-    const int32_t pieces = static_cast<int32_t>(plan.cut.size()) + 1;
-    plan.pp = std::max(1, pieces / chunks_of(plan));
-  }
 }
 
 }  // namespace trireme

@@ -8,7 +8,5 @@
 namespace trireme {
 
 void add_plan_options(CLI::App& app, PlanChoice& plan);
-// Without --pp, --cut says how many stages there are. REQUIRES: the words are parsed.
-void follow_cut(const CLI::App& app, PlanChoice& plan);
 
 }  // namespace trireme

@@ -26,7 +26,6 @@ RequestMaker add_rehearse(CLI::App& app) {
   app.add_flag("--json", run->wants_json, "print the result as one JSON object");
   add_host_options(app, *run);
   return [&app, run]() -> Result<Request> {
-    follow_cut(app, run->rehearsal->plan);
     const std::string what = step_contradiction(*run->rehearsal, app);
     if (!what.empty()) return Error{what};
     return Request(*run);

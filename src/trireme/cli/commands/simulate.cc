@@ -73,7 +73,6 @@ RequestMaker add_simulate(CLI::App& app) {
       ->check(not_empty());
   app.add_flag("--json", request->wants_json, "print the result as JSON");
   return [&app, request]() -> Result<Request> {
-    follow_cut(app, request->step.plan);
     const std::string what = step_contradiction(request->step, app);
     if (!what.empty()) return Error{what};
     return Request([request] { return run_simulate(*request); });

@@ -198,7 +198,6 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
 // What the words become once they are parsed.
 RequestMaker maker(CLI::App& app, std::shared_ptr<RunRequest> run) {
   return [&app, run = std::move(run)]() -> Result<Request> {
-    follow_cut(app, run->plan);
     if (const std::string what = contradiction(*run, app); !what.empty()) return Error{what};
     return Request(*run);
   };

@@ -82,7 +82,6 @@ RequestMaker add_tune_comm(CLI::App& app) {
       ->check(not_empty());
   app.add_flag("--json", request->wants_json, "print all that was tried as JSON");
   return [&app, request]() -> Result<Request> {
-    follow_cut(app, request->step.plan);
     const std::string what = step_contradiction(request->step, app);
     if (!what.empty()) return Error{what};
     if (!request->output.empty() && !is_archive(request->step.what)) {

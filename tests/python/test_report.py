@@ -60,6 +60,23 @@ def test_a_training_run_adds_up(tmp_path):
     assert 0 < report["recording_share"] < 0.01
 
 
+def test_evaluations_are_a_slice_of_their_own(tmp_path):
+    path = tmp_path / "run.timeline"
+    evaluation = ("--eval-data", f"safetensors:{command.DATA / 'nanogpt.data.safetensors'}", "--eval-every", 2)
+    command.run(*train_arguments("--timeline", path, "--quiet", *evaluation, steps=5))
+    events = [line.split() for line in path.read_text().splitlines()[1:]]
+    evaluated = [(event[1], event[-1]) for event in events if event[2] == "evaluation"]
+    assert sorted(evaluated) == [(str(rank), f"step={step}") for rank in range(4) for step in (2, 4, 5)]
+    report = json.loads(command.run("report", path, "--json").stdout)
+    assert report["steps"] == 5
+    evaluation_ns = 0
+    for rank in report["ranks"]:
+        assert sum(rank.values()) == report["wall_ns"]
+        assert 0 < rank["evaluation_ns"] < report["wall_ns"]
+        evaluation_ns += rank["evaluation_ns"] / len(report["ranks"])
+    assert report["step_ns"] == pytest.approx((report["wall_ns"] - evaluation_ns) / 5, abs=1)
+
+
 def test_a_prediction_is_compared(found, predicted):
     table = command.run("report", found, "--against", predicted).stdout
     assert "predicted step 490 us, found 500 us: -2.0%" in table

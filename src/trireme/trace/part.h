@@ -11,7 +11,7 @@
 
 namespace trireme {
 
-inline constexpr std::array<char, 8> kPartMagic = {'t', 'r', 'i', 'p', 'a', 'r', 't', '1'};
+inline constexpr std::array<char, 8> kPartMagic = {'t', 'r', 'i', 'p', 'a', 'r', 't', '2'};
 
 struct PartHeader {
   std::array<char, 8> magic = kPartMagic;

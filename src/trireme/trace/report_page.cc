@@ -21,6 +21,10 @@ SimTime last_time(const Timeline& timeline) {
   return statistics.begin + statistics.wall;
 }
 
+std::string name_of(const TimelineEvent& event) {
+  return event.event_class == EventClass::kEvaluation ? "evaluation" : to_text(event.action);
+}
+
 // [rank, class, name, begin, end, step, peer, bytes] of each event; names need no escapes.
 std::string events_json(const Timeline& timeline) {
   const SimTime last = last_time(timeline);
@@ -28,7 +32,7 @@ std::string events_json(const Timeline& timeline) {
   for (const TimelineEvent& event : timeline.events) {
     if (text.size() > 1) text += ",";
     text += fmt::format("[{},{},\"{}\",{},{},{},{},{}]", event.rank,
-                        static_cast<int>(event.event_class), to_text(event.action), event.begin,
+                        static_cast<int>(event.event_class), name_of(event), event.begin,
                         end_of(event, last), event.step, event.peer, event.bytes);
   }
   return text + "]";
@@ -48,7 +52,7 @@ std::string path_json(const TimelineStatistics& statistics) {
 std::string_view class_name(EventClass event_class) {
   constexpr std::array<std::string_view, kNumEventClasses> kNames = {
       "forward", "backward", "input gradient", "weight gradient", "recompute",
-      "update",  "input",    "wait",           "transfer",        "collective"};
+      "update",  "input",    "evaluation",     "wait",            "transfer",  "collective"};
   return kNames[static_cast<size_t>(event_class)];
 }
 
@@ -96,7 +100,7 @@ std::string chrome_trace(const Timeline& timeline) {
     const std::string head = fmt::format(
         "\"name\":\"{}{}\",\"cat\":\"{}\",\"pid\":{},\"tid\":0,\"args\":{{\"step\":{},\"peer\":{},"
         "\"bytes\":{}}}",
-        event.event_class == EventClass::kWait ? "wait " : "", to_text(event.action),
+        event.event_class == EventClass::kWait ? "wait " : "", name_of(event),
         class_name(event.event_class), event.rank, event.step, event.peer, event.bytes);
     if (is_on_compute_lane(event.event_class)) {
       text += fmt::format("{{\"ph\":\"X\",{},\"ts\":{:.3f},\"dur\":{:.3f}}},\n", head, begin,

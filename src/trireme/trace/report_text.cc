@@ -31,6 +31,7 @@ std::vector<PathPiece> longest(const std::vector<PathPiece>& path) {
 }
 
 std::string piece_text(const PathPiece& piece) {
+  if (piece.slice == Slice::kEvaluation) return fmt::format("rank {} evaluates", piece.rank);
   if (piece.slice == Slice::kIdle) return fmt::format("rank {} idle", piece.rank);
   if (piece.slice == Slice::kTransfer && is_collective(piece.action.kind)) {
     return fmt::format("{} once rank {} has come", to_text(piece.action), piece.rank);
@@ -132,6 +133,7 @@ Comparison compare(const TimelineStatistics& measured, const TimelineStatistics&
                          std::max(1.0, static_cast<double>(statistics.num_steps));
     for (const RankStatistics& rank : statistics.ranks) {
       for (size_t i = 0; i < kNumSlices; ++i) {
+        if (i == static_cast<size_t>(Slice::kEvaluation)) continue;
         slices[i] += static_cast<double>(rank.slices[i]) / parts;
       }
     }

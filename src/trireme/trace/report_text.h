@@ -12,7 +12,8 @@
 
 namespace trireme {
 
-// How far a prediction is off, per step: of each slice, the mean over the ranks.
+// How far a prediction is off, per step: of each slice, the mean over the ranks. An evaluation is
+// no part of a step: its slice is 0.
 struct Comparison {
   SimTime predicted_step = 0;
   SimTime measured_step = 0;

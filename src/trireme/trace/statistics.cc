@@ -1,6 +1,7 @@
 #include "trireme/trace/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -22,6 +23,8 @@ Slice slice_of(EventClass event_class) {
       return Slice::kOptimizer;
     case EventClass::kInput:
       return Slice::kInput;
+    case EventClass::kEvaluation:
+      return Slice::kEvaluation;
     default:
       return Slice::kCompute;
   }
@@ -87,7 +90,6 @@ class Reader {
     result_.wall = last_ - first;
     result_.first_step = *steps.begin();
     result_.num_steps = static_cast<int32_t>(steps.size());
-    result_.step_time = result_.wall / result_.num_steps;
     int64_t most = 0;
     for (const auto& [rank, count] : num_events) most = std::max(most, count);
     if (result_.wall > 0) {
@@ -142,6 +144,7 @@ class Reader {
 
   void fill_ranks() {
     double lost = 0;
+    double evaluation = 0;
     for (const std::vector<LaneEvent>& lane : lanes_) {
       RankStatistics& rank = result_.ranks.emplace_back();
       const auto at = [&rank](Slice slice) -> SimTime& {
@@ -159,11 +162,13 @@ class Reader {
       at(Slice::kIdle) =
           result_.wall - std::accumulate(rank.slices.begin(), rank.slices.end(), SimTime{0});
       lost += static_cast<double>(at(Slice::kPeer) + at(Slice::kTransfer) + at(Slice::kIdle));
+      evaluation += static_cast<double>(at(Slice::kEvaluation));
     }
-    if (result_.wall > 0) {
-      result_.bubble_rate =
-          lost / static_cast<double>(result_.wall) / static_cast<double>(lanes_.size());
-    }
+    const auto num_ranks = static_cast<double>(lanes_.size());
+    const SimTime of_steps = result_.wall - std::llround(evaluation / num_ranks);
+    if (of_steps <= 0) return;
+    result_.step_time = of_steps / result_.num_steps;
+    result_.bubble_rate = lost / static_cast<double>(of_steps) / num_ranks;
   }
 
   struct Use {
@@ -311,6 +316,18 @@ class Reader {
 
 TimelineStatistics statistics_of(const Timeline& timeline) { return Reader(timeline).run(); }
 
+namespace {
+
+std::string doing_text(const TimelineEvent& event) {
+  if (event.event_class == EventClass::kEvaluation) return "evaluating";
+  const std::string_view word = event.event_class == EventClass::kWait    ? "waiting for"
+                                : event.event_class == EventClass::kInput ? "fetching the data of"
+                                                                          : "computing";
+  return fmt::format("{} {}", word, to_text(event.action));
+}
+
+}  // namespace
+
 std::vector<std::string> last_doings(const Timeline& timeline) {
   SimTime last = 0;
   std::map<int32_t, const TimelineEvent*> open;
@@ -327,12 +344,9 @@ std::vector<std::string> last_doings(const Timeline& timeline) {
     if (const auto found = open.find(rank); found != open.end()) {
       const TimelineEvent& each = *found->second;
       const std::string whom = each.peer < 0 ? "" : fmt::format(" of rank {}", each.peer);
-      const bool waits = each.event_class == EventClass::kWait;
-      lines.push_back(fmt::format(
-          "rank {} was in step {}: {} {}{}, for {:.3f} ms", rank, each.step,
-          waits ? "waiting for"
-                : (each.event_class == EventClass::kInput ? "fetching the data of" : "computing"),
-          to_text(each.action), whom, static_cast<double>(last - each.begin) * 1e-6));
+      lines.push_back(fmt::format("rank {} was in step {}: {}{}, for {:.3f} ms", rank, each.step,
+                                  doing_text(each), whom,
+                                  static_cast<double>(last - each.begin) * 1e-6));
     } else if (const auto done = ended.find(rank); done != ended.end()) {
       lines.push_back(fmt::format("rank {} was in step {}: after {}", rank, done->second->step,
                                   to_text(done->second->action)));

@@ -7,6 +7,7 @@
 //
 //   compute    forwards and backwards                recompute   forwards that are repeated
 //   optimizer  updates                               input       waiting for the data of a step
+//   evaluation all of it, waits included: it is no part of a step
 //   peer       waiting for a rank that is not yet so far as to send, or to join a collective
 //   transfer   waiting for bytes that are under way
 //   idle       the rest
@@ -33,13 +34,14 @@ enum class Slice : uint8_t {
   kRecompute,
   kOptimizer,
   kInput,
+  kEvaluation,
   kPeer,
   kTransfer,
   kIdle,
 };
-inline constexpr size_t kNumSlices = 7;
+inline constexpr size_t kNumSlices = 8;
 inline constexpr std::array<std::string_view, kNumSlices> kSliceNames = {
-    "compute", "recompute", "optimizer", "input", "peer", "transfer", "idle"};
+    "compute", "recompute", "optimizer", "input", "evaluation", "peer", "transfer", "idle"};
 
 struct RankStatistics {
   std::array<SimTime, kNumSlices> slices = {};  // of Slice; their sum is the wall time
@@ -70,11 +72,11 @@ struct TimelineStatistics {
   SimTime wall = 0;
   int32_t first_step = 0;
   int32_t num_steps = 0;
-  SimTime step_time = 0;  // the mean: wall / num_steps
+  SimTime step_time = 0;  // the mean: wall without the mean evaluation of a rank, / num_steps
   std::vector<RankStatistics> ranks;
   std::vector<LinkStatistics> links;     // by name; those without transfers are left out
   std::vector<PathPiece> critical_path;  // in the order of time, end to begin, sum is the wall
-  // The share of the time of all ranks in which they wait or are idle, 0 to 1.
+  // The share of the time of all ranks in which they wait or are idle, 0 to 1; evaluations aside.
   double bubble_rate = 0;
   // The share of a step that recording its events takes, on the rank that records most.
   double recording_share = 0;

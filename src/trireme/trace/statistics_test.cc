@@ -52,15 +52,34 @@ TEST(Statistics, PartTheTimeOfEachRank) {
   EXPECT_EQ(statistics.wall, 500000);
   EXPECT_EQ(statistics.num_steps, 1);
   EXPECT_EQ(statistics.first_step, 4);
-  // compute, recompute, optimizer, input, peer, transfer, idle. Rank 0 waits for rank 1 until it
+  // compute, recompute, optimizer, input, evaluation, peer, transfer, idle. Rank 0 waits for rank 1 until it
   // sends at 300, 190 of 240, and for the bytes and SC0, whose last member it is, the rest.
   EXPECT_THAT(statistics.ranks[0].slices,
-              testing::ElementsAre(120000, 0, 50000, 10000, 190000, 70000, 60000));
+              testing::ElementsAre(120000, 0, 50000, 10000, 0, 190000, 70000, 60000));
   // Rank 1 waits from 10 to 100 and from 305 to 380 for rank 0.
   EXPECT_THAT(statistics.ranks[1].slices,
-              testing::ElementsAre(160000, 0, 100000, 0, 165000, 60000, 15000));
+              testing::ElementsAre(160000, 0, 100000, 0, 0, 165000, 60000, 15000));
   EXPECT_DOUBLE_EQ(statistics.bubble_rate, (190 + 70 + 60 + 165 + 60 + 15) / 1000.0);
   EXPECT_DOUBLE_EQ(statistics.recording_share, 9 * 3 / 500000.0);
+}
+
+TEST(Statistics, AnEvaluationIsNoPartOfAStep) {
+  const std::string text = std::string(kText) +
+                           "rank 0 evaluation F0 500000 700000 step=4\n"
+                           "rank 1 evaluation F0 500000 800000 step=4\n";
+  const TimelineStatistics statistics = statistics_of(parse_timeline(text).value());
+  EXPECT_EQ(statistics.wall, 800000);
+  EXPECT_EQ(statistics.num_steps, 1);
+  EXPECT_THAT(statistics.ranks[0].slices,
+              testing::ElementsAre(120000, 0, 50000, 10000, 200000, 190000, 70000, 160000));
+  EXPECT_THAT(statistics.ranks[1].slices,
+              testing::ElementsAre(160000, 0, 100000, 0, 300000, 165000, 60000, 15000));
+  // The mean of 200 and 300 us are for the evaluation.
+  EXPECT_EQ(statistics.step_time, 550000);
+  EXPECT_DOUBLE_EQ(statistics.bubble_rate, (190 + 70 + 160 + 165 + 60 + 15) / 1100.0);
+  EXPECT_TRUE(path_text(statistics).ends_with("1 evaluation F0 500000-800000\n"));
+  const Comparison both = compare(statistics, statistics_of(example()));
+  EXPECT_DOUBLE_EQ(both.measured_slices[static_cast<size_t>(Slice::kEvaluation)], 0);
 }
 
 TEST(Statistics, SplitTransfersIntoHiddenAndExposed) {
@@ -160,6 +179,11 @@ TEST(Statistics, SayWhatEachRankWasDoing) {
                                 "rank 2 U 0 3500000 step=3\n"
                                 "rank 3 input F0 3000000 - step=4\n")
                                 .value();
+  EXPECT_THAT(last_doings(parse_timeline("timeline measured 1f1b stages=1\n"
+                                         "rank 0 U 0 1000000 step=4\n"
+                                         "rank 0 evaluation F0 1000000 - step=4\n")
+                              .value()),
+              testing::ElementsAre("rank 0 was in step 4: evaluating, for 0.000 ms"));
   EXPECT_THAT(last_doings(timeline),
               testing::ElementsAre("rank 0 was in step 4: waiting for RG0 of rank 1, for 2.500 ms",
                                    "rank 1 was in step 4: computing B0, for 0.500 ms",
@@ -172,10 +196,10 @@ TEST(Report, TableHasTheFiguresInWords) {
       report_table(example(), nullptr),
       "measured 1f1b, 2 stages x 1 replica: 1 step from step 4 in 500 us, 500 us a step, "
       "bubble rate 56.0%\n\n"
-      "  rank    compute  recompute  optimizer      input       peer   transfer       idle\n"
-      "     0      24.0%       0.0%      10.0%       2.0%      38.0%      14.0%      12.0%\n"
-      "     1      32.0%       0.0%      20.0%       0.0%      33.0%      12.0%       3.0%\n"
-      "  mean      28.0%       0.0%      15.0%       1.0%      35.5%      13.0%       7.5%\n"
+      "  rank    compute  recompute  optimizer      input evaluation       peer   transfer       idle\n"
+      "     0      24.0%       0.0%      10.0%       2.0%       0.0%      38.0%      14.0%      12.0%\n"
+      "     1      32.0%       0.0%      20.0%       0.0%       0.0%      33.0%      12.0%       3.0%\n"
+      "  mean      28.0%       0.0%      15.0%       1.0%       0.0%      35.5%      13.0%       7.5%\n"
       "\n"
       "busiest link 1>0: 10.0% of the time, 1 transfers, 32 bytes, 50 us exposed, 0 ns hidden\n"
       "\n"

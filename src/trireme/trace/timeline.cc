@@ -59,7 +59,9 @@ Status verify_header(const Timeline& timeline) {
 
 bool fits(EventClass event_class, ActionKind kind) {
   if (event_class == EventClass::kWait) return !is_compute(kind);
-  if (event_class == EventClass::kInput) return is_forward(kind);
+  if (event_class == EventClass::kInput || event_class == EventClass::kEvaluation) {
+    return is_forward(kind);
+  }
   return event_class == event_class_of(kind);
 }
 
@@ -117,6 +119,9 @@ Status verify_event(const Timeline& timeline, const TimelineEvent& event) {
   }
   if (fits(event.event_class, event.action.kind)) return Status();
   if (event.event_class == EventClass::kInput) return refuse("\"input\" is followed by a forward");
+  if (event.event_class == EventClass::kEvaluation) {
+    return refuse("\"evaluation\" is followed by a forward");
+  }
   return refuse(event.event_class == EventClass::kWait
                     ? "\"wait\" is followed by a transfer or a collective"
                     : "its class is that of other actions");

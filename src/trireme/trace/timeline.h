@@ -9,14 +9,16 @@
 //   text                    class                           lane
 //   F3.1 B3.1 U             what computes: by its action    compute
 //   input F0                waiting for the data of a step  compute
+//   evaluation F0           evaluating after a step         compute
 //   wait RA3                waiting for what others do      compute
 //   SA3 RA3 SG3 RG3         transfer                        link from the sender to the receiver
 //   AR2 TR0 SC1             collective                      communicator
 //
-// A wait names in `action` what it is for (of sends: until the oldest is gone) and in `peer` for
-// whom; collectives are waited for together, and have no peer. A transfer is an event of its
-// sender, as the send, and of its receiver, as the receive; that of the receiver ends when the
-// bytes are known to be there. A timeline may have either or both.
+// An evaluation is one event from its begin to its end, of the step that it follows: the passes and
+// waits in it are not told apart. A wait names in `action` what it is for (of sends: until the
+// oldest is gone) and in `peer` for whom; collectives are waited for together, and have no peer. A
+// transfer is an event of its sender, as the send, and of its receiver, as the receive; that of the
+// receiver ends when the bytes are known to be there. A timeline may have either or both.
 //
 // The text form is a header line and one line an event, in any order:
 //
@@ -34,7 +36,7 @@
 //           | "peak-bytes=" N { "," N }        one number a rank; absent: not known
 //           | "dropped=" N                     events of earlier steps that are left out; 0 when
 //           absent | "event-cost=" N                  nanoseconds that recording an event takes
-//   event   = "rank" N [ "wait" | "input" ] ACTION BEGIN END { attribute }
+//   event   = "rank" N [ "wait" | "input" | "evaluation" ] ACTION BEGIN END { attribute }
 //   attribute = "step=" N | "peer=" N | "bytes=" N      0, none and 0 when absent
 //
 // END is "-" for what was not over when the recording ended: a killed run says so what each rank
@@ -61,13 +63,15 @@ enum class EventClass : uint8_t {
   kRecompute,
   kUpdate,
   kInput,
+  kEvaluation,
   kWait,
   kTransfer,
   kCollective,
 };
-inline constexpr size_t kNumEventClasses = 10;
+inline constexpr size_t kNumEventClasses = 11;
 
-// The class of an action itself; a wait for it is kWait, and for the data of a step kInput.
+// The class of an action itself; a wait for it is kWait, and for the data of a step kInput;
+// kEvaluation has the forward that it begins with.
 [[nodiscard]] EventClass event_class_of(ActionKind kind);
 // Whether events of the class lie on the compute lane of their rank.
 [[nodiscard]] constexpr bool is_on_compute_lane(EventClass event_class) {

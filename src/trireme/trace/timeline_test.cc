@@ -23,7 +23,8 @@ constexpr std::string_view kText =
     "rank 1 B0 3400 -\n"
     "rank 2 wait SC1 9 10\n"
     "rank 3 AR2 0 4611686018427387904 bytes=64\n"
-    "rank 3 U 5 5\n";
+    "rank 3 U 5 5\n"
+    "rank 3 evaluation F0 5 9 step=12\n";
 
 TEST(Timeline, TextAndParserAreInverses) {
   for (std::string_view text : {kText, std::string_view("timeline simulated gpipe stages=1\n")}) {
@@ -109,6 +110,7 @@ TEST(Timeline, ParserNamesTheLineAndWhatIsWrong) {
       {"rank 0 wait F0 0 1",
        "line 2: rank 0 F0: \"wait\" is followed by a transfer or a collective"},
       {"rank 0 input B0 0 1", "line 2: rank 0 B0: \"input\" is followed by a forward"},
+      {"rank 0 evaluation U 0 1", "line 2: rank 0 U: \"evaluation\" is followed by a forward"},
   };
   for (const auto& [line, message] : events) {
     EXPECT_EQ(message_of(parse_timeline("timeline measured 1f1b stages=2\n" + line + "\n")),

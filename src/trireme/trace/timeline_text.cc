@@ -108,6 +108,7 @@ Result<TimelineEvent> parse_event(std::string_view line) {
   std::optional<EventClass> event_class;
   if (word == "wait") event_class = EventClass::kWait;
   if (word == "input") event_class = EventClass::kInput;
+  if (word == "evaluation") event_class = EventClass::kEvaluation;
   if (event_class.has_value()) word = take(line, ' ');
   TRIREME_TRY(event.action, parse_action(word));
   event.event_class = event_class.value_or(event_class_of(event.action.kind));
@@ -132,9 +133,10 @@ Result<TimelineEvent> parse_event(std::string_view line) {
 }  // namespace
 
 std::string to_text(const TimelineEvent& event) {
-  const std::string_view word = event.event_class == EventClass::kWait    ? "wait "
-                                : event.event_class == EventClass::kInput ? "input "
-                                                                          : "";
+  const std::string_view word = event.event_class == EventClass::kWait         ? "wait "
+                                : event.event_class == EventClass::kInput      ? "input "
+                                : event.event_class == EventClass::kEvaluation ? "evaluation "
+                                                                               : "";
   std::string text =
       fmt::format("rank {} {}{} {} ", event.rank, word, to_text(event.action), event.begin);
   text += event.end == kNotOver ? "-" : fmt::format("{}", event.end);

@@ -330,8 +330,10 @@ class RankLoop {
   // Training goes on after an evaluation without a loss; the run fails if the last one has none.
   Status evaluate(int64_t step) {
     has_evaluated_ = true;
+    const int64_t place = recorder_ == nullptr ? -1 : recorder_->begin(EventClass::kEvaluation, {});
     Result<EvalOutcome> evaluated = run_evaluation();
     if (!evaluated.ok()) return Error{evaluated.error().message + saved_text()};
+    if (recorder_ != nullptr) recorder_->end(place);
     const EvalOutcome& outcome = evaluated.value();
     const bool is_last = step == setup_.num_steps;
     if (is_last) fault_ = outcome.fault;

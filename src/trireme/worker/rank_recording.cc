@@ -55,10 +55,10 @@ Result<std::unique_ptr<Recorder>> start_recording(const RunSetup& setup, int32_t
   if (path.empty()) return std::unique_ptr<Recorder>();
   std::error_code ignored;
   if (rank == 0) std::filesystem::remove(path, ignored);
-  // A transfer and a collective are two events, what computes is one; the inputs of the step, and
-  // norms that only some steps exchange, come on top.
+  // A transfer and a collective are two events, what computes is one; the inputs of the step, its
+  // evaluation, and norms that only some steps exchange, come on top.
   const auto num_actions = static_cast<int64_t>(schedule.ranks[static_cast<size_t>(rank)].size());
-  const int64_t num_events = (setup.request.timeline_steps + 1) * (2 * num_actions + 4);
+  const int64_t num_events = (setup.request.timeline_steps + 1) * (2 * num_actions + 5);
   return Recorder::create({.path = part_path(path, rank),
                            .num_steps = static_cast<int32_t>(setup.request.timeline_steps),
                            .num_events = num_events,

@@ -48,6 +48,7 @@ CONFIGS = {
     "gpt-1f1b": Config("gpt", 2, 4),
     "gpt-gpipe": Config("gpt", 2, 8, "gpipe", rows=2),
     "gpt-zb-h1": Config("gpt", 2, 8, "zb-h1", rows=2),
+    "gpt-2bw": Config("gpt", 2, 8, "2bw", rows=2),
     "llama-interleaved": Config("llama", 2, 4, "interleaved"),
     "llama-recompute": Config("llama", 2, 8, "pre-recompute"),
     "resnet-1f1b": Config("resnet", 2, 8),

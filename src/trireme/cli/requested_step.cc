@@ -53,7 +53,8 @@ Result<ModelCosts> costs_of_model(const StepRequest& request, const Cluster& clu
   const SpecChunks chunks{.chunks = builder.num_chunks == kAnyChunks
                                         ? request.plan.chunks.value_or(1)
                                         : builder.num_chunks,
-                          .placement = builder.placement};
+                          .placement = builder.placement,
+                          .num_weight_versions = builder.num_weight_versions};
   ModelCosts model;
   TRIREME_TRY(model.costs, step_costs_of_spec(spec, layout, chunks, device, {}));
   model.layers = step_layers_of_spec(spec, layout, chunks, device, {});

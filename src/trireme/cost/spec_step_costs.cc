@@ -116,7 +116,9 @@ Result<StepCosts> step_costs_of_spec(const ModelSpec& spec, const TrainingLayout
     return Error{fmt::format("{} layers do not divide into pp={} times {} chunks", spec.layers,
                              layout.pp, chunks.chunks)};
   }
-  constexpr double kStateBytes = 2 + 2 + 12;
+  constexpr double kVersionBytes = 2 + kGradientBytes;
+  constexpr double kOptimizerBytes = 12;
+  const double state_bytes = chunks.num_weight_versions * kVersionBytes + kOptimizerBytes;
   const SpecCosting costing(spec, layout, spec.layers / pieces, device, hosts);
   StepCosts costs;
   const auto num_stages = static_cast<int32_t>(layout.pp);
@@ -133,7 +135,7 @@ Result<StepCosts> step_costs_of_spec(const ModelSpec& spec, const TrainingLayout
     }
     if (has_embedding) parameters += costing.embedding_parameters();
     of_stage.update = step_cost_time(update_seconds(device, parameters));
-    of_stage.static_bytes = step_cost_bytes(kStateBytes * parameters);
+    of_stage.static_bytes = step_cost_bytes(state_bytes * parameters);
     if (layout.dp > 1) of_stage.bucket_bytes = {step_cost_bytes(kGradientBytes * parameters)};
   }
   const bool is_tied =

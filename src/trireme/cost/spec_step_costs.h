@@ -7,8 +7,8 @@
 //
 //   s b h (10 + 24/t + 5 a s / (h t)) bytes        (Korthikanti et al. 2022, equation 2)
 //
-// and the last stage its logits in float32. Weights and gradients have 2 bytes a parameter, AdamW
-// 12 (Rajbhandari et al. 2020, section 3.1).
+// and the last stage its logits in float32. Weights and gradients have 2 bytes a parameter, of each
+// version of the weights, AdamW 12 (Rajbhandari et al. 2020, section 3.1).
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ namespace trireme {
 struct SpecChunks {
   int32_t chunks = 1;  // of each stage
   Placement placement = Placement::kLooped;
+  int32_t num_weight_versions = 1;  // 2: with gradients of their own, as 2bw has
 };
 
 // Errors: see verify_layout(); layers that do not divide into pp times chunks; more time or memory

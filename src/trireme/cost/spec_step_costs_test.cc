@@ -88,6 +88,10 @@ TEST(StepCostsOfSpec, CountBytesAsThePapersDo) {
   EXPECT_EQ(last.kept_bytes, first.kept_bytes + 4 * sbh + logits);
   const int64_t parameters = 4 * 12 * 1024 * 1024 / 2 + 512 * 1024;
   EXPECT_EQ(costs.stages[0].static_bytes, 16 * parameters);
+  // Another version of the weights and of their gradients.
+  const StepCosts two =
+      step_costs_of_spec(kSpec, layout, {.num_weight_versions = 2}, kDevice, kHosts).value();
+  EXPECT_EQ(two.stages[0].static_bytes, (16 + 2 + 2) * parameters);
   EXPECT_EQ(costs.stages[0].bucket_bytes, std::vector<int64_t>{2 * parameters});
   EXPECT_EQ(costs.tied_bytes, std::vector<int64_t>{2 * 512 * 1024});
   EXPECT_EQ(costs.scalar_bytes, 16 * 8);  // micro-batches of all replicas

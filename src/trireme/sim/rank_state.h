@@ -1,4 +1,4 @@
-// What the simulator knows of ranks, their messages and their collectives while a step runs.
+// What the simulator knows of a rank while a step runs.
 #pragma once
 
 #include <cstdint>
@@ -7,50 +7,9 @@
 
 #include "trireme/base/sim_time.h"
 #include "trireme/schedule/schedule.h"
-#include "trireme/sim/collective_phases.h"
 #include "trireme/sim/final_sums.h"
-#include "trireme/sim/fluid_network.h"
 
 namespace trireme {
-
-// All messages of a sender to a receiver: their bytes go one after the other.
-struct Channel {
-  int32_t receiver = 0;
-  std::vector<LinkUse> path;
-  SimTime latency = 0;
-  double cpu_per_byte = 0;
-  std::deque<int32_t> arriving;  // transfers whose latency has passed
-  bool is_busy = false;
-};
-
-constexpr SimTime kNever = -1;
-
-struct Transfer {
-  Action receive;  // of the receiver
-  int32_t sender = 0;
-  int32_t receiver = 0;
-  int32_t channel = 0;  // of the sender
-  int64_t bytes = 0;
-  SimTime send_posted = kNever;
-  SimTime receive_posted = kNever;
-  SimTime done = kNever;
-  bool has_begun = false;
-};
-
-// One that a member has issued and that is not over.
-struct Collective {
-  Action action;
-  int64_t bytes = 0;
-  size_t num_come = 0;
-  size_t phase = 0;
-};
-
-// Its collectives run one after the other, in the order in which members issue them.
-struct Communicator {
-  std::vector<int32_t> members;
-  std::vector<CollectivePhase> phases;
-  std::deque<Collective> collectives;
-};
 
 // A collective that a rank has issued and that is not over.
 struct IssuedCollective {
@@ -79,8 +38,6 @@ struct Rank {
   SimTime end = 0;
   int64_t memory = 0;
   int64_t peak = 0;
-  std::deque<Channel> channels;  // few: its neighbours; flows hold their paths
-  size_t first_transfer = 0;     // of those that it receives
 };
 
 }  // namespace trireme

@@ -29,10 +29,19 @@ def test_the_result_has_time_and_memory_predicted_and_measured(tmp_path):
     assert f" peak-bytes={','.join(map(str, found['peak_bytes']))}" in header
 
 
+def test_both_versions_of_2bw_are_in_the_memory():
+    """Weights and their gradients twice: within 5 % of what the tensors of each rank held."""
+    found = json.loads(command.run(*TRAIN, "--json", "--quiet", "--predict", "--schedule", "2bw").stdout)
+    for measured, predicted in zip(found["peak_bytes"], found["predicted"]["peak_bytes"], strict=True):
+        assert predicted == pytest.approx(measured, rel=0.05)
+
+
 def test_the_table_is_printed_at_the_end():
     printed = command.run(*TRAIN, "--quiet", "--predict").stdout.splitlines()
     assert printed[0].split() == ["predicted", "measured", "error"]
     assert [line.split("  ")[1] for line in printed[1:4]] == ["step", "memory of rank 0", "memory of rank 1"]
+    (links,) = [line for line in printed if "between ranks" in line]
+    assert links.endswith("; 60 us and 1.5 GB/s between ranks are assumed, trireme probe measures them for --cluster")
 
 
 def test_ranks_that_share_a_process_have_no_memory_of_their_own():

@@ -46,7 +46,7 @@ Result<Cluster> choose_cluster(const std::string& path, int64_t num_ranks,
   const LinkSpeed& link = host.cluster.host_kinds[0].link;
   notes.push_back(fmt::format(
       "cluster: this host ({}), a core for each rank{}; {:g} us and {:g} GB/s between ranks are "
-      "assumed: give --cluster",
+      "assumed, trireme probe measures them for --cluster",
       one_line(host.processor, 60),
       num_ranks > host.num_cores ? fmt::format(", though it has {}", host.num_cores) : "",
       2e6 * link.latency, 1e-9 * link.bandwidth));

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import command
 import pytest
+from browser import Browser
 from processes import train_arguments, trireme
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow, pytest.mark.alone]
@@ -56,6 +57,50 @@ def test_training_starts_soon(tmp_path):
             return time.monotonic() - start
 
     check("trireme train to its first step", best_of(measure), 3)
+
+
+def large_timeline(ranks: int = 64, passes: int = 500, steps: int = 10) -> str:
+    """Passes of 250 us, each after a wait for a neighbour of 20 us, with their transfers: 1.3 million events."""
+    lines = [f"timeline measured 1f1b stages={ranks}"]
+    for rank in range(ranks):
+        time = 0
+        for number in range(passes * steps):
+            index, name = number % passes // 2, "FB"[number % 2]
+            message = f"{'AG'[number % 2]}{index}"
+            before, after = (rank - 1, rank + 1) if name == "F" else (rank + 1, rank - 1)
+            begin, step = time + 20_011 + 97 * number % 7000, f"step={1 + number // passes}"
+            end = begin + 250_127
+            if 0 <= before < ranks:
+                lines.append(
+                    f"rank {rank} R{message} {max(0, time - 30_000)} {begin} {step} peer={before} bytes=1048576"
+                )
+                lines.append(f"rank {rank} wait R{message} {time} {begin} {step} peer={before}")
+            lines.append(f"rank {rank} {name}{index} {begin} {end} {step}")
+            if 0 <= after < ranks:
+                lines.append(f"rank {rank} S{message} {end} {end + 9000} {step} peer={after} bytes=1048576")
+            time = end + 144
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_of_a_million_events_is_usable(tmp_path):
+    timeline, page = tmp_path / "large.timeline", tmp_path / "large.html"
+    timeline.write_text(large_timeline())
+    check("trireme report of 70 MB", seconds_of("report", timeline, "-o", page), 4)
+    size = page.stat().st_size
+    print(f"the page: {size / 2**20:.1f} MiB")
+    assert size < 20e6
+    with Browser(tmp_path) as browser:
+
+        def seconds_to_paint():
+            browser.open(page)
+            painted = "requestAnimationFrame(() => setTimeout(() => done(performance.now())))"
+            return 1e-3 * browser.run(f"return new Promise(done => {painted})")
+
+        check("the page to its first picture", best_of(seconds_to_paint), 0.5)
+        drawn = "const begin = performance.now(); draw(); return performance.now() - begin"
+        browser.run("look(first, last)")
+        check("all steps drawn again", best_of(lambda: 1e-3 * browser.run(drawn)), 0.08)
+        assert browser.console() == []
 
 
 def cpu_seconds(pid: int) -> float:

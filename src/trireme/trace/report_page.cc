@@ -1,11 +1,17 @@
 // The HTML page and the trace of Chrome: both are lists of all events.
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <map>
+#include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/json_text.h"
+#include "trireme/trace/matches.h"
 #include "trireme/trace/report_page_template.h"
 #include "trireme/trace/report_text.h"
 
@@ -25,17 +31,69 @@ std::string name_of(const TimelineEvent& event) {
   return event.event_class == EventClass::kEvaluation ? "evaluation" : to_text(event.action);
 }
 
-// [rank, class, name, begin, end, step, peer, bytes] of each event; names need no escapes.
-std::string events_json(const Timeline& timeline) {
+// What the events of compute lanes are, each once, as [class, name, peer]; and by rank, four
+// numbers an event in the order of time: which of these, the time since the end of the event
+// before, its length, and how many steps later it is. A page holds millions of events: most of
+// these numbers are a digit or two. Names need no escapes.
+std::string lanes_json(const Timeline& timeline) {
   const SimTime last = last_time(timeline);
-  std::string text = "[";
+  std::vector<std::vector<const TimelineEvent*>> lanes(static_cast<size_t>(timeline.num_ranks()));
   for (const TimelineEvent& event : timeline.events) {
-    if (text.size() > 1) text += ",";
-    text += fmt::format("[{},{},\"{}\",{},{},{},{},{}]", event.rank,
-                        static_cast<int>(event.event_class), name_of(event), event.begin,
-                        end_of(event, last), event.step, event.peer, event.bytes);
+    if (!is_on_compute_lane(event.event_class)) continue;
+    lanes[static_cast<size_t>(event.rank)].push_back(&event);
   }
-  return text + "]";
+  using Kind = std::tuple<EventClass, ActionKind, int32_t, int32_t, int32_t>;
+  std::map<Kind, size_t> index_of_kind;
+  std::string kinds;
+  std::string text;
+  for (std::vector<const TimelineEvent*>& lane : lanes) {
+    std::ranges::stable_sort(lane, {}, &TimelineEvent::begin);
+    text += text.empty() ? "[" : ",[";
+    SimTime reached = 0;
+    int32_t step = 0;
+    for (const TimelineEvent* event : lane) {
+      const Action& action = event->action;
+      const auto [kind, is_new] = index_of_kind.try_emplace(
+          {event->event_class, action.kind, action.index, action.chunk, event->peer},
+          index_of_kind.size());
+      if (is_new) {
+        kinds += fmt::format("{}[{},\"{}\",{}]", kinds.empty() ? "" : ",",
+                             static_cast<int>(event->event_class), name_of(*event), event->peer);
+      }
+      const SimTime end = end_of(*event, last);
+      fmt::format_to(std::back_inserter(text), "{}{},{},{},{}", event == lane.front() ? "" : ",",
+                     kind->second, event->begin - reached, end - event->begin, event->step - step);
+      reached = end;
+      step = event->step;
+    }
+    text += "]";
+  }
+  return fmt::format("\"kinds\":[{}],\"lanes\":[{}]", kinds, text);
+}
+
+// Of each transfer of which both sides are known five numbers: the time from the begin of the one
+// before to its begin, from its begin to its end, its sender, its receiver, and 1 for a gradient.
+std::string flows_json(const Timeline& timeline) {
+  const SimTime last = last_time(timeline);
+  const auto event = [&](int64_t i) -> const TimelineEvent& {
+    return timeline.events[static_cast<size_t>(i)];
+  };
+  std::vector<TransferMatch> transfers = match_events(timeline).transfers;
+  std::erase_if(transfers,
+                [](const TransferMatch& each) { return each.send < 0 || each.receive < 0; });
+  std::ranges::stable_sort(transfers, {},
+                           [&](const TransferMatch& each) { return event(each.send).begin; });
+  std::string text;
+  SimTime reached = 0;
+  for (const TransferMatch& each : transfers) {
+    const SimTime begin = event(each.send).begin;
+    const bool is_gradient = event(each.send).action.kind == ActionKind::kSendGradient;
+    fmt::format_to(std::back_inserter(text), "{}{},{},{},{},{}", text.empty() ? "" : ",",
+                   begin - reached, end_of(event(each.receive), last) - begin, each.sender,
+                   each.receiver, is_gradient ? 1 : 0);
+    reached = begin;
+  }
+  return fmt::format("\"flows\":[{}]", text);
 }
 
 std::string path_json(const TimelineStatistics& statistics) {
@@ -51,8 +109,8 @@ std::string path_json(const TimelineStatistics& statistics) {
 
 std::string_view class_name(EventClass event_class) {
   constexpr std::array<std::string_view, kNumEventClasses> kNames = {
-      "forward", "backward", "input gradient", "weight gradient", "recompute",
-      "update",  "input",    "evaluation",     "wait",            "transfer",  "collective"};
+      "forward", "backward",   "input gradient", "weight gradient", "recompute", "update",
+      "input",   "evaluation", "wait",           "transfer",        "collective"};
   return kNames[static_cast<size_t>(event_class)];
 }
 
@@ -71,12 +129,12 @@ std::string report_page(const Timeline& timeline, const Timeline* prediction,
   const TimelineStatistics statistics = statistics_of(timeline);
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(report_json(timeline, prediction));
   json["begin_ns"] = statistics.begin;
-  std::string data = fmt::format("{{\"title\":{},\"statistics\":{},\"events\":{},\"path\":{}",
+  std::string data = fmt::format("{{\"title\":{},\"statistics\":{},{},{},\"path\":{}",
                                  json_text(nlohmann::json(title)), json_text(json),
-                                 events_json(timeline), path_json(statistics));
+                                 lanes_json(timeline), flows_json(timeline), path_json(statistics));
   if (prediction != nullptr) {
-    data += fmt::format(",\"prediction\":{{\"statistics\":{},\"events\":{}}}",
-                        json_text(json["prediction"]), events_json(*prediction));
+    data += fmt::format(",\"prediction\":{{\"statistics\":{},{}}}", json_text(json["prediction"]),
+                        lanes_json(*prediction));
   }
   data = within_script(data + "}");
   std::string page(kReportPageTemplate);

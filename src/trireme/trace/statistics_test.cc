@@ -52,8 +52,9 @@ TEST(Statistics, PartTheTimeOfEachRank) {
   EXPECT_EQ(statistics.wall, 500000);
   EXPECT_EQ(statistics.num_steps, 1);
   EXPECT_EQ(statistics.first_step, 4);
-  // compute, recompute, optimizer, input, evaluation, peer, transfer, idle. Rank 0 waits for rank 1 until it
-  // sends at 300, 190 of 240, and for the bytes and SC0, whose last member it is, the rest.
+  // compute, recompute, optimizer, input, evaluation, peer, transfer, idle. Rank 0 waits for rank 1
+  // until it sends at 300, 190 of 240, and for the bytes and SC0, whose last member it is, the
+  // rest.
   EXPECT_THAT(statistics.ranks[0].slices,
               testing::ElementsAre(120000, 0, 50000, 10000, 0, 190000, 70000, 60000));
   // Rank 1 waits from 10 to 100 and from 305 to 380 for rank 0.
@@ -196,10 +197,14 @@ TEST(Report, TableHasTheFiguresInWords) {
       report_table(example(), nullptr),
       "measured 1f1b, 2 stages x 1 replica: 1 step from step 4 in 500 us, 500 us a step, "
       "bubble rate 56.0%\n\n"
-      "  rank    compute  recompute  optimizer      input evaluation       peer   transfer       idle\n"
-      "     0      24.0%       0.0%      10.0%       2.0%       0.0%      38.0%      14.0%      12.0%\n"
-      "     1      32.0%       0.0%      20.0%       0.0%       0.0%      33.0%      12.0%       3.0%\n"
-      "  mean      28.0%       0.0%      15.0%       1.0%       0.0%      35.5%      13.0%       7.5%\n"
+      "  rank    compute  recompute  optimizer      input evaluation       peer   transfer       "
+      "idle\n"
+      "     0      24.0%       0.0%      10.0%       2.0%       0.0%      38.0%      14.0%      "
+      "12.0%\n"
+      "     1      32.0%       0.0%      20.0%       0.0%       0.0%      33.0%      12.0%       "
+      "3.0%\n"
+      "  mean      28.0%       0.0%      15.0%       1.0%       0.0%      35.5%      13.0%       "
+      "7.5%\n"
       "\n"
       "busiest link 1>0: 10.0% of the time, 1 transfers, 32 bytes, 50 us exposed, 0 ns hidden\n"
       "\n"
@@ -234,6 +239,43 @@ TEST(Report, TracesOfChromeArePairsAndIntervals) {
   std::map<std::string, int> phases;
   for (const auto& event : trace["traceEvents"]) ++phases[event["ph"].get<std::string>()];
   EXPECT_EQ(phases, (std::map<std::string, int>{{"M", 2}, {"X", 11}, {"b", 6}, {"e", 6}}));
+}
+
+TEST(Report, PageHasTheEventsOfLanesAndTheTransfersInSmallNumbers) {
+  const std::string page = report_page(example(), nullptr, "x");
+  const std::string_view tag = "<script id=\"data\" type=\"application/json\">";
+  const size_t begin = page.find(tag) + tag.size();
+  const auto data =
+      nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  std::string text;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    const auto lane = data["lanes"][rank].get<std::vector<int64_t>>();
+    SimTime time = 0;
+    int64_t step = 0;
+    for (size_t i = 0; i < lane.size(); i += 4) {
+      const auto& kind = data["kinds"][static_cast<size_t>(lane[i])];
+      const SimTime start = time + lane[i + 1];
+      time = start + lane[i + 2];
+      step += lane[i + 3];
+      text += fmt::format("{} {} {} {}-{} step {} of {}\n", rank, kind[0].get<int>(),
+                          kind[1].get<std::string>(), start, time, step, kind[2].get<int>());
+    }
+  }
+  EXPECT_EQ(text,
+            "0 6 F0 0-10000 step 4 of -1\n"
+            "0 0 F0 10000-100000 step 4 of -1\n"
+            "0 8 RG0 110000-350000 step 4 of 1\n"
+            "0 1 B0 350000-380000 step 4 of -1\n"
+            "0 8 SC0 380000-400000 step 4 of -1\n"
+            "0 5 U 400000-450000 step 4 of -1\n"
+            "1 8 RA0 10000-140000 step 4 of 0\n"
+            "1 0 F0 140000-200000 step 4 of -1\n"
+            "1 1 B0 200000-300000 step 4 of -1\n"
+            "1 8 SC0 305000-400000 step 4 of -1\n"
+            "1 5 U 400000-500000 step 4 of -1\n");
+  // SA0 from 100 to 140 us, SG0 from 300 to 350.
+  EXPECT_EQ(data["flows"].get<std::vector<int64_t>>(),
+            (std::vector<int64_t>{100000, 40000, 0, 1, 0, 200000, 50000, 1, 0, 1}));
 }
 
 TEST(Report, PageHoldsNoTagOfOthers) {

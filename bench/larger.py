@@ -135,7 +135,7 @@ def rehearse(folder: Path, case: Case, options: tuple[str, ...], steps: int) -> 
     command = [
         *(*SHAPED, "--cluster", cluster, "--", WORKER, "rehearse", folder / f"{case.model}.pt2", "--cluster", cluster),
         *("--pp", case.stages, "--dp", case.replicas, "--micro-batches", case.micro_batches, "--steps", steps),
-        *("--micro-batch", case.rows, "--transport", "direct", "--json", "--quiet", *options),
+        *("--micro-batch", case.rows, "--json", "--quiet", *options),
     ]
     try:
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True, timeout=LIMIT_S)

@@ -7,8 +7,9 @@
                   against our 1f1b, with what the simulator says of that ratio: `simulated_1f1b`. Its costs are a
                   profile of two processes at once, taken anew in each round
 
-All cut at the same blocks and use Gloo over loopback, one thread a rank. `--rows` is the size of a micro-batch.
-DeepSpeed's schedule is 1F1B. `bound` is what two even stages could reach of one process: 2 m / (m + 1).
+All cut at the same blocks and have one thread a rank; peers use Gloo over loopback, ours shared memory. `--rows` is
+the size of a micro-batch. DeepSpeed's schedule is 1F1B. `bound` is what two even stages could reach of one process:
+2 m / (m + 1).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from contest import check_losses
 from shaped_cases import MODELS, Case
 from shaped_links import UNSHAPED, Hosts, Peer
 from shaped_record import AGAIN, OURS
-from shaped_simulation import WORKER, simulate
+from shaped_simulation import AT_CORE, WORKER, simulate
 
 HERE = Path(__file__).resolve().parent
 WARM_UP_STEPS, LAST_STEPS = 2, 2  # not timed; the last of a run have no next step to overlap with
@@ -35,15 +35,16 @@ class Row:
     options: tuple[str, ...] = ()
     program: str = ""
     is_late: bool = False  # trains by the rule of 2BW
+    finds_warm_ups: bool = False  # with the extra warm-ups that the simulator finds for its links
     is_again: bool = False  # is not checked once more
 
 
 ROWS = {
-    OURS: Row(("--schedule", "2bw", "--comm", "trirace"), is_late=True),
+    OURS: Row(("--schedule", "2bw", "--comm", "trirace"), is_late=True, finds_warm_ups=True),
     "2bw": Row(("--schedule", "2bw", "--comm", "end"), is_late=True),  # PipeDream-2BW as published
     "1f1b": Row(("--schedule", "1f1b", "--comm", "end")),  # as Megatron has it
     "torch": Row(program="torch_rank.py"),
-    AGAIN: Row(("--schedule", "2bw", "--comm", "trirace"), is_late=True, is_again=True),
+    AGAIN: Row(("--schedule", "2bw", "--comm", "trirace"), is_late=True, finds_warm_ups=True, is_again=True),
     "fifo": Row(("--schedule", "2bw", "--comm", "fifo"), is_late=True),
     "deepspeed": Row(program="deepspeed_rank.py"),
 }
@@ -60,6 +61,7 @@ class Field:
         self.hosts, self.folder, self.case, self.names = hosts, folder, case, names
         self.peers: dict[str, Peer] = {}
         self.exposed_s: dict[str, dict[str, float]] = {}  # of ours, in their last run, by kind
+        self.warm_ups = ""  # extra ones by hop, for the links as they are
 
     def __enter__(self) -> Field:
         environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", "USE_LIBUV": "0", "DS_ACCELERATOR": "cpu"}
@@ -80,6 +82,16 @@ class Field:
         sizes = ["--micro-batches", case.micro_batches, "--rows", case.rows]
         return ["--model", case.model, "--stages", case.stages, *sizes]
 
+    def options(self, name: str) -> tuple[str, ...]:
+        warm_ups = ("--extra-warm-ups", self.warm_ups) if self.warm_ups and ROWS[name].finds_warm_ups else ()
+        return ROWS[name].options + warm_ups
+
+    def find_warm_ups(self, latency_s: float, rate: float) -> None:
+        search = (*ROWS[OURS].options, "--find-extra-warm-ups")
+        notes = simulate(self.folder, self.case, search, latency_s, rate)["notes"]
+        found = "found --extra-warm-ups "
+        self.warm_ups = next(note.removeprefix(found) for note in notes if note.startswith(found))
+
     def run_ours(self, name: str, steps: int, limit_s: float, *more: Any) -> list[dict[str, Any]]:
         """The lines of its metrics."""
         case, cut = self.case, MODELS[self.case.model].cut_text(self.case.stages)
@@ -88,28 +100,29 @@ class Field:
             *(WORKER, "train", self.folder / "model.pt2", "--data", f"safetensors:{self.folder}/rows.safetensors"),
             *("--batch", case.rows * case.micro_batches * case.replicas, "--steps", steps, "--no-shuffle", "--quiet"),
             *("--pp", case.stages, "--dp", case.replicas, "--micro-batches", case.micro_batches, "--cut", cut),
-            *("--transport", "direct", "--threads", 1, "--metrics", metrics, *ROWS[name].options, *more),
+            *("--threads", 1, "--metrics", metrics, *self.options(name), *more),
         ]
         self.hosts.run(command, f"{name} in {case.name}", limit_s, count=case.ranks)
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
     def load(self, steps: int) -> Load:
-        """What a step sends over links without a limit, and what it computes: the less of what it took there, and of
-        what it takes alone by the profile of the model. Both are at the hosts' share of a core."""
+        """What a step sends over links without a limit, and what it computes: by the profile of the model on cores
+        without a limit, at the hosts' share of a core. A rank that waits now and then computes faster than at its
+        share, for what it has saved, but no rank can in the long run."""
         timeline = self.folder / "run.timeline"
         more = ("--timeline", timeline, "--timeline-steps", steps)
         self.run_ours("1f1b", steps + WARM_UP_STEPS, 60 + 3 * steps, *more)
-        alone = simulate(self.folder, self.case, ROWS["1f1b"].options, 0, UNSHAPED)
-        load = load_of(self.report(timeline))
-        pairs = zip(load.compute_s, alone["ranks"], strict=True)
-        return replace(load, compute_s=[min(took, rank["compute_ns"] / 1e9) for took, rank in pairs])
+        alone = simulate(self.folder, self.case, ROWS["1f1b"].options, 0, UNSHAPED, AT_CORE)
+        core_share = self.hosts.layout.core_share
+        compute_s = [rank["compute_ns"] / 1e9 / core_share for rank in alone["ranks"]]
+        return replace(load_of(self.report(timeline)), compute_s=compute_s)
 
     def simulated_s(self, latency_s: float, rate: float) -> dict[str, float]:
         """The steps of all that are ours."""
-        rows = {name: ROWS[name] for name in self.names if not ROWS[name].program and not ROWS[name].is_again}
+        names = [name for name in self.names if not ROWS[name].program and not ROWS[name].is_again]
         return {
-            name: simulate(self.folder, self.case, row.options, latency_s, rate)["step_ns"] / 1e9
-            for name, row in rows.items()
+            name: simulate(self.folder, self.case, self.options(name), latency_s, rate)["step_ns"] / 1e9
+            for name in names
         }
 
     def report(self, timeline: Path) -> dict[str, Any]:

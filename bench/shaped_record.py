@@ -24,6 +24,7 @@ class Point:
     latency_s: float
     rounds: dict[str, list[float]]  # by contestant, seconds of the mean step
     simulated: dict[str, float]  # by contestant that is ours, seconds of a step
+    warm_ups: str = ""  # extra ones of ours, by hop
     # By contestant that is ours and kind, seconds a step that a rank waits for what is under way.
     exposed_s: dict[str, dict[str, float]] = field(default_factory=dict)
 
@@ -138,15 +139,15 @@ def print_contest(contest: Contest) -> None:
     )
     others = contest.points[0].others()
     heads = "".join(f"{name:>17}" for name in others)
-    print(f"{'link / compute':>16}{'rate':>13}{'bound':>11}{OURS:>11}{'x bound':>9}{'A/A':>8}{heads}")
+    print(f"{'link / compute':>16}{'rate':>13}{'bound':>11}{OURS:>11}{'x bound':>9}{'A/A':>8}{'warm-ups':>10}{heads}")
     for point in contest.points:
         bound = load.bound_s(point.rate)
         ratios = "".join(f"{ratio_text(point, name):>17}" for name in others)
         print(
             f"{load.link_s(point.rate) / max(load.compute_s):>16.2f}{point.rate / 1e6:>8.2f} MB/s{bound * 1e3:>8.0f} ms"
-            f"{point.step_s(OURS) * 1e3:>8.0f} ms{point.step_s(OURS) / bound:>9.3f}{point.spread():>8.1%}{ratios}"
+            f"{point.step_s(OURS) * 1e3:>8.0f} ms{point.step_s(OURS) / bound:>9.3f}{point.spread():>8.1%}"
+            f"{point.warm_ups:>10}{ratios}"
         )
-
     print_exposed(contest)
 
 

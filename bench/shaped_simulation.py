@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,29 @@ from shaped_links import Hosts, cluster_text
 WORKER = ours.BINARY.with_name("trireme-worker")
 
 
-def profile(hosts: Hosts, folder: Path, rows: list[int], budget_s: float) -> None:
-    """Measures the model of the folder for micro-batches of these sizes; all hosts at once, the first is believed."""
+AT_SHARE, AT_CORE = "share", "core"
+
+
+def profile(hosts: Hosts, folder: Path, rows: list[int], budget_s: float, at: str = AT_SHARE) -> None:
+    """Measures the model of the folder for micro-batches of these sizes, on all hosts at once, each at its share of a
+    core; or on as many as there are cores, each with one. The first is believed."""
     sizes = ",".join(map(str, rows))
     # Ranks of one training would wait for each other; these do not know of each other.
-    script = f'exec env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT "$@" -o "{folder}/$RANK.profile"'
+    script = f'exec env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT "$@" -o "{folder}/{at}.$RANK.profile"'
     data = ("--data", f"safetensors:{folder}/rows.safetensors", "--budget", f"{budget_s:g}s", "--quiet")
     command = [ours.BINARY, "profile", folder / "model.pt2", "--micro-batch", sizes, *data]
-    hosts.run(["sh", "-c", script, "sh", *command], f"the profile of {folder.name}", 60 + 3 * budget_s)
+    where = {} if at == AT_SHARE else {"count": min(len(hosts.layout.hosts), os.cpu_count() or 1), "has_share": False}
+    hosts.run(["sh", "-c", script, "sh", *command], f"the profile of {folder.name}", 60 + 3 * budget_s, **where)
 
 
-def simulate(folder: Path, case: Case, options: tuple[str, ...], latency_s: float, rate: float) -> dict[str, Any]:
+def simulate(
+    folder: Path, case: Case, options: tuple[str, ...], latency_s: float, rate: float, at: str = AT_SHARE
+) -> dict[str, Any]:
     """A step of ours with these options, by `trireme simulate --json`."""
     (folder / "cluster.yaml").write_text(cluster_text(case.ranks, latency_s, rate))
     cut = MODELS[case.model].cut_text(case.stages)
     command = [
-        *(ours.BINARY, "simulate", folder / "model.pt2", "--profile", folder / "0.profile"),
+        *(ours.BINARY, "simulate", folder / "model.pt2", "--profile", folder / f"{at}.0.profile"),
         *("--cluster", folder / "cluster.yaml", "--micro-batch", case.rows, "--micro-batches", case.micro_batches),
         *("--pp", case.stages, "--dp", case.replicas, "--cut", cut, "--transfers-first", "--json", *options),
     ]

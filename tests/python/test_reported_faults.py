@@ -62,7 +62,7 @@ class Wide(nn.Module):
 
 @pytest.mark.parametrize("layout", [(1, 8, 1), (2, 4, 2), (4, 2, 3), (8, 1, 2)])
 def test_every_shape_of_eight_ranks_starts_and_ends(own_model, layout):
-    """T7, T11, T13: as eight processes over Gloo; 5 s on a machine that has a core a rank, and three times that."""
+    """T7, T11, T13: as eight processes; 5 s on a machine that has a core a rank, and three times that."""
     model = own_model(Deep)
     begin = time.monotonic()
     processes = model.train("--workers", 8, layout=layout, steps=2, batch=16)

@@ -80,7 +80,7 @@ def test_exposed_time_is_that_of_the_mean_rank():
 
 def point(ratio, rate, ours, again, flush, torch, simulated=(0.8, 1.2)):
     rounds = {OURS: ours, AGAIN: again, "1f1b": flush, "torch": torch}
-    return Point(ratio, rate, 1e-4, rounds, dict(zip((OURS, "1f1b"), simulated, strict=True)))
+    return Point(ratio, rate, 1e-4, rounds, dict(zip((OURS, "1f1b"), simulated, strict=True)), "1,0")
 
 
 def contest(*points):
@@ -142,6 +142,7 @@ def test_a_record_is_said_again_without_a_run(tmp_path):
         "ms",
         "2.000",
         "0.0%",
+        "1,0",
         "1.500x",
         "(1.50)",
         "0.875x",

@@ -52,7 +52,7 @@ constexpr Command kCommands[] = {
      .summary = "measure ranks, and messages between them: a cluster file",
      .footer = "Examples:\n"
                "  trireme probe --workers 4 -o this-host.yaml\n"
-               "  trireme probe --transport direct --budget 1m > this-host.yaml\n"
+               "  trireme probe --transport gloo --budget 1m > this-host.yaml\n"
                "  mpirun -n 16 --map-by core trireme-worker probe -o cluster.yaml\n"
                "  trireme simulate gpt.pt2 --pp 4 --micro-batches 8 --micro-batch 4 --cluster "
                "cluster.yaml",

@@ -124,19 +124,24 @@ Result<std::vector<int32_t>> find_extra_warm_ups(Prediction prediction, const Si
   TRIREME_TRY(Simulation best, simulate_step(prediction, options));
   int32_t most_ahead = step.num_stages - 1;
   // A slow hop loses most where its neighbours are slow, too; one more at any of them helps all.
-  for (int32_t& hop : extra) {
-    if (most_ahead == fewest) break;
-    ++hop;
-    TRIREME_TRY(Simulation simulation, simulate_step(prediction, options));
-    const bool is_worth_it =
-        static_cast<double>(simulation.step) < kWorth * static_cast<double>(best.step) &&
-        fits_memory(simulation, prediction.cluster);
-    if (!is_worth_it) {
-      --hop;
-      continue;
+  bool has_found = true;
+  while (has_found) {
+    has_found = false;
+    for (int32_t& hop : extra) {
+      if (most_ahead == fewest) break;
+      ++hop;
+      TRIREME_TRY(Simulation simulation, simulate_step(prediction, options));
+      const bool is_worth_it =
+          static_cast<double>(simulation.step) < kWorth * static_cast<double>(best.step) &&
+          fits_memory(simulation, prediction.cluster);
+      if (!is_worth_it) {
+        --hop;
+        continue;
+      }
+      ++most_ahead;
+      has_found = true;
+      best = std::move(simulation);
     }
-    ++most_ahead;
-    best = std::move(simulation);
   }
   return extra;
 }

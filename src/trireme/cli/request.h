@@ -72,7 +72,7 @@ struct RunRequest {
   std::optional<int64_t> epochs;
   PlanChoice plan;
   std::optional<int32_t> workers;  // default pp x dp; 1: all ranks are threads of one process
-  std::optional<TransportKind> transport;  // between processes; default Gloo
+  std::optional<TransportKind> transport;  // between processes; see transport_kind()
   bool shares_memory = true;               // ranks of one host, over the direct transport
   int32_t threads = 1;
   bool pins = false;  // each rank to cores of its own
@@ -112,6 +112,9 @@ struct RunRequest {
   bool is_quiet = false;
   bool wants_json = false;
 
+  [[nodiscard]] TransportKind transport_kind() const {
+    return transport.value_or(TransportKind::kDirect);
+  }
   // stdout is for a result that can be piped, and progress is for stderr.
   [[nodiscard]] bool has_result() const { return wants_json || !is_training || probe.has_value(); }
 };

@@ -280,15 +280,15 @@ Status predict(RunSetup& setup) {
   const int64_t num_micro_batches = int64_t{setup.plan.dp} * setup.plan.micro_batches;
   TRIREME_TRY(
       setup.prediction,
-      predict_step(
-          setup.graph, setup.plan,
-          {.sources = {.profile = request.profile, .cluster = request.cluster},
-           .optimizer = request.optimizer,
-           .micro_batch = (request.batch + num_micro_batches - 1) / num_micro_batches,
-           .clips_norm = request.clip_norm.has_value(),
-           .threads = request.threads,
-           .sharing = request.transport == TransportKind::kDirect ? LinkSharing::kTransfersFirst
-                                                                  : LinkSharing::kMaxMinFair}));
+      predict_step(setup.graph, setup.plan,
+                   {.sources = {.profile = request.profile, .cluster = request.cluster},
+                    .optimizer = request.optimizer,
+                    .micro_batch = (request.batch + num_micro_batches - 1) / num_micro_batches,
+                    .clips_norm = request.clip_norm.has_value(),
+                    .threads = request.threads,
+                    .sharing = request.transport_kind() == TransportKind::kDirect
+                                   ? LinkSharing::kTransfersFirst
+                                   : LinkSharing::kMaxMinFair}));
   return Status();
 }
 

@@ -30,7 +30,8 @@ class ByteChannel {
   [[nodiscard]] virtual bool can_receive() const = 0;
   // As ::sendmsg() and ::recvmsg() of a socket that does not block: how many bytes of the parts, in
   // their order, have moved, or -1 and errno. 0 from receive(): the peer has closed its end. A part
-  // that was not filled means that can_send() or can_receive() is false until something changes.
+  // that was not filled means that can_send() or can_receive() is false until something changes:
+  // of receive() possibly until the first of the parts can be filled.
   virtual ssize_t send(std::span<iovec> parts) = 0;
   virtual ssize_t receive(std::span<iovec> parts) = 0;
   // Tells a peer that shares memory whether it must wake this rank. False: there is something

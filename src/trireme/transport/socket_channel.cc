@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -9,10 +10,20 @@
 namespace trireme {
 namespace {
 
+// Below what the kernel keeps of a connection at first, so that the mark can be reached.
+constexpr size_t kMostAwaited = size_t{32} << 10;
+
 size_t size_of(std::span<const iovec> parts) {
   size_t size = 0;
   for (const iovec& part : parts) size += part.iov_len;
   return size;
+}
+
+// Of the first part that has a size, after so many bytes of all; 0 where it is filled.
+size_t left_of_first(std::span<const iovec> parts, size_t num_bytes) {
+  const auto first =
+      std::ranges::find_if(parts, [](const iovec& part) { return part.iov_len > 0; });
+  return first == parts.end() || first->iov_len <= num_bytes ? 0 : first->iov_len - num_bytes;
 }
 
 class SocketChannel : public ByteChannel {
@@ -41,7 +52,12 @@ class SocketChannel : public ByteChannel {
     const ssize_t received = moved_by(::recvmsg, parts, MSG_DONTWAIT);
     // A read that is not filled has taken all there is, but for the end itself.
     const bool has_all = received < 0 || static_cast<size_t>(received) < size_of(parts);
-    if (has_all && !is_closing_) is_readable_ = false;
+    if (has_all && !is_closing_) {
+      const int failure = errno;
+      is_readable_ = false;
+      wait_for(left_of_first(parts, received < 0 ? 0 : static_cast<size_t>(received)));
+      errno = failure;
+    }
     return received;
   }
 
@@ -49,6 +65,14 @@ class SocketChannel : public ByteChannel {
   bool rest(Rest /*rest*/) override { return true; }
 
  private:
+  // What is asked for comes in packets, each of which would wake this rank for a part of it.
+  void wait_for(size_t num_bytes) {
+    const int mark = static_cast<int>(std::clamp<size_t>(num_bytes, 1, kMostAwaited));
+    if (mark == awaited_) return;
+    awaited_ = mark;
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark);
+  }
+
   template <typename Call>
   ssize_t moved_by(Call call, std::span<iovec> parts, int flags) {
     msghdr message{};
@@ -60,6 +84,7 @@ class SocketChannel : public ByteChannel {
   }
 
   FileDescriptor socket_;
+  int awaited_ = 1;           // the kernel tells of no fewer bytes, but of the end
   bool is_readable_ = false;  // there may be more
   bool is_closing_ = false;   // the peer has closed, and what it sent before may still be there
   bool is_blocked_ = false;   // the kernel takes nothing until it says so

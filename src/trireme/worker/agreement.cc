@@ -42,7 +42,7 @@ uint64_t request_digest(const RunSetup& setup) {
       optimizer.eps, optimizer.weight_decay.value_or(-1), optimizer.no_decay);
   add(request.lr, static_cast<int>(request.lr_schedule), request.warmup_steps,
       request.clip_norm.value_or(0));
-  add(static_cast<int>(request.transport.value_or(TransportKind::kGloo)));
+  add(static_cast<int>(request.transport_kind()));
   return digest_of(text);
 }
 

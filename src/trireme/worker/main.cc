@@ -137,7 +137,7 @@ Result<std::unique_ptr<Transport>> make_transport(const RunSetup& setup,
                                                   const RankEnvironment& environment,
                                                   const std::string& host, ControlClient& client) {
   const RunRequest& request = setup.request;
-  if (request.transport.value_or(TransportKind::kGloo) == TransportKind::kGloo) {
+  if (request.transport_kind() == TransportKind::kGloo) {
     return make_gloo_transport(
         {.rank = environment.rank, .num_ranks = environment.num_processes, .host = host}, client);
   }

@@ -336,9 +336,7 @@ class ProbingRank {
 
   Status finish() {
     const RunRequest& request = setup_.request;
-    probe_.transport = request.transport.value_or(TransportKind::kGloo) == TransportKind::kGloo
-                           ? "gloo"
-                           : "direct";
+    probe_.transport = request.transport_kind() == TransportKind::kGloo ? "gloo" : "direct";
     const std::string text = cluster_text(probe_);
     if (!request.probe->output.empty()) TRIREME_TRY(write_whole(request.probe->output, text));
     publish({{"event", "result"},

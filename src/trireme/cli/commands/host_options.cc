@@ -27,13 +27,14 @@ void add_host_options(CLI::App& app, RunRequest& run) {
       {"gloo", TransportKind::kGloo}, {"direct", TransportKind::kDirect}};
   app.add_option_function<std::string>(
          "--transport", [&run](const std::string& name) { run.transport = transports.at(name); },
-         "what carries the bytes between ranks: gloo, or direct, Trireme's own wire, whose sums "
-         "depend on no timing")
-      ->check(CLI::IsMember({"gloo", "direct"}))
-      ->default_str("gloo")
+         "what carries the bytes between ranks: direct, Trireme's own wire, whose sums depend on "
+         "no "
+         "timing, or gloo")
+      ->check(CLI::IsMember({"direct", "gloo"}))
+      ->default_str("direct")
       ->group("Hosts");
   app.add_flag("!--no-shared-memory", run.shares_memory,
-               "--transport direct: ranks of one host send each other by TCP, too")
+               "ranks of one host send each other by TCP, too, over the direct transport")
       ->group("Hosts");
   app.add_option("--interface", run.interface,
                  "network interface for what ranks send each other: eth1 [the one to rank 0]")

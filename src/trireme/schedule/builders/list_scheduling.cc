@@ -25,6 +25,10 @@ struct Variant {
   bool alternates = false;
   // A W that makes room for an F comes before an I.
   bool makes_room = false;
+  // In halves of a W: an F or an I that is known to come sooner is waited for, rather than be late
+  // by the rest of a W. (To run a W in parts gains as little: 0.26 % of the makespan in the mean of
+  // 72 costs, delays and limits of 8 stages and 16 micro-batches, where this gains 0.25 %.)
+  int32_t patience = 0;
 };
 
 // One run of the rule. Counts of a virtual stage say which micro-batch is next: all passes of one
@@ -113,8 +117,6 @@ class ListScheduler {
     for (int32_t chunk = request_.num_chunks - 1; chunk >= 0; --chunk) {
       const int32_t v = virtual_stage(stage, chunk);
       const Counts& counts = counts_[static_cast<size_t>(v)];
-      const int32_t cap = variant_.caps[static_cast<size_t>(v)];
-      const bool is_full = counts.forwards - counts.weight_gradients >= cap;
       if (counts.input_gradients < counts.forwards) {
         const int32_t k = counts.input_gradients;
         const int64_t ready = v + 1 == num_virtual_
@@ -122,18 +124,30 @@ class ListScheduler {
                                   : arrival(gradient_ends_[slot(v + 1, k)], v + 1, v);
         consider(rank, {kInputGradient, k, chunk}, ready, 2);
       }
-      if (counts.forwards < count && !is_full) {
+      if (counts.forwards < count && !is_full(v)) {
         const int32_t k = counts.forwards;
         const int64_t ready = v == 0 ? 0 : arrival(forward_ends_[slot(v - 1, k)], v - 1, v);
         const bool is_its_turn = variant_.alternates && rank.ran_input_gradient;
         consider(rank, {kForward, k, chunk}, ready, is_its_turn ? 1 : 3);
       }
-      if (counts.weight_gradients < counts.input_gradients) {
-        const bool makes_room = variant_.makes_room && is_full && counts.forwards < count;
-        consider(rank, {kWeightGradient, counts.weight_gradients, chunk}, rank.free_at,
-                 makes_room ? 0 : 4);
-      }
     }
+    const int64_t wait = rank.start == kNever ? kNever : rank.start - rank.free_at;
+    const int64_t patience = (variant_.patience * request_.costs.weight_gradient + 1) / 2;
+    if (wait > 0 && wait < patience) return;
+    for (int32_t chunk = request_.num_chunks - 1; chunk >= 0; --chunk) {
+      const int32_t v = virtual_stage(stage, chunk);
+      const Counts& counts = counts_[static_cast<size_t>(v)];
+      if (counts.weight_gradients == counts.input_gradients) continue;
+      const bool makes_room = variant_.makes_room && is_full(v) && counts.forwards < count;
+      consider(rank, {kWeightGradient, counts.weight_gradients, chunk}, rank.free_at,
+               makes_room ? 0 : 4);
+    }
+  }
+
+  // Whether as many micro-batches are in flight as may be.
+  [[nodiscard]] bool is_full(int32_t v) const {
+    const Counts& counts = counts_[static_cast<size_t>(v)];
+    return counts.forwards - counts.weight_gradients >= variant_.caps[static_cast<size_t>(v)];
   }
 
   // Its end.
@@ -206,6 +220,20 @@ std::vector<std::vector<int32_t>> shares(const OrderRequest& request, int32_t ma
   return result;
 }
 
+std::vector<Variant> variants(const OrderRequest& request, int32_t max_in_flight) {
+  std::vector<Variant> result;
+  for (const std::vector<int32_t>& caps : shares(request, max_in_flight)) {
+    for (const bool alternates : {false, true}) {
+      for (const bool makes_room : {false, true}) {
+        for (const int32_t patience : {0, 1, 2}) {
+          result.push_back({caps, alternates, makes_room, patience});
+        }
+      }
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 Result<int32_t> in_flight_limit(const OrderRequest& request, int32_t own_limit) {
@@ -227,17 +255,12 @@ ComputeOrders best_orders(const OrderRequest& request, int32_t max_in_flight,
     least = end;
     best = candidate;
   }
-  for (const std::vector<int32_t>& caps : shares(request, max_in_flight)) {
-    for (const bool alternates : {false, true}) {
-      for (const bool makes_room : {false, true}) {
-        const Variant variant{caps, alternates, makes_room};
-        ListScheduler scheduler(request, variant);
-        const int64_t end = scheduler.run();
-        if (end >= least) continue;
-        least = end;
-        best = std::move(scheduler).orders();
-      }
-    }
+  for (const Variant& variant : variants(request, max_in_flight)) {
+    ListScheduler scheduler(request, variant);
+    const int64_t end = scheduler.run();
+    if (end >= least) continue;
+    least = end;
+    best = std::move(scheduler).orders();
   }
   return best;
 }

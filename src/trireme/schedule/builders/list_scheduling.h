@@ -3,7 +3,8 @@
 //
 // A rank that is free takes what can start first: of what starts at once an I before an F before a
 // W, so that W fills what would be idle. What this rule gets wrong depends on the numbers, so a few
-// variants of it are tried, and the order that ends first is taken. It knows the delay: what has
+// variants of it are tried, also such that begin no W where an I or an F comes soon, and the order
+// that ends first is taken. It knows the delay: what has
 // not arrived cannot start, and W is run meanwhile (Chen et al., CrossPipe, ATC 2025, section 5).
 #pragma once
 

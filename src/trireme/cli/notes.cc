@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "trireme/base/one_line.h"
 #include "trireme/graph/draws.h"
 
 namespace trireme {
@@ -40,6 +42,16 @@ std::string note_on_draws(const Graph& graph) {
       "the model draws random numbers in evaluation, too ({}); if it should not, export it with "
       "trireme.export(train=False) as well and give that archive by --eval-model",
       describe_node(*first));
+}
+
+std::string note_on_row_tables(const Graph& graph, const BucketOptions& buckets) {
+  if (buckets.row_tables.empty()) return "";
+  std::vector<std::string> names;
+  for (const int32_t input : buckets.row_tables) {
+    names.push_back(in_quotes(graph.inputs[static_cast<size_t>(input)].names[0]));
+  }
+  return fmt::format("gradients of {} are summed over replicas row by row; trireme plan says why",
+                     fmt::join(names, ", "));
 }
 
 }  // namespace trireme

@@ -19,4 +19,7 @@ namespace trireme {
 // One sentence, where the evaluation of a graph that was traced for training draws random numbers.
 [[nodiscard]] std::string note_on_draws(const Graph& graph);
 
+// Of which parameters gradients are summed row by row; empty where of none.
+[[nodiscard]] std::string note_on_row_tables(const Graph& graph, const BucketOptions& buckets);
+
 }  // namespace trireme

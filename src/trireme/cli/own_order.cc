@@ -92,6 +92,7 @@ Result<Plan> plan_by_own_order(const Graph& graph, const std::string& model,
                                      .communication = choice.comm,
                                      .order = to_text(order),
                                      .bucket_bytes = choice.bucket_bytes,
+                                     .sparse = choice.sparse,
                                      .extra_warm_ups = choice.extra_warm_ups,
                                      .cut_modules = choice.cut}));
   if (const Status fits = check_own_order(plan); !fits.ok()) {

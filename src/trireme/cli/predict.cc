@@ -61,6 +61,7 @@ Result<std::vector<Schedule>> run_of(const Prediction& prediction, int32_t num_s
                     .tied_groups = step.tied_groups,
                     .num_buckets = step.num_buckets,
                     .num_tied_buckets = step.num_tied_buckets,
+                    .num_row_tables = step.num_row_tables,
                     .clips_norm = step.clips_norm,
                     .communication = step.communication,
                     .extra_warm_ups = prediction.extra_warm_ups},
@@ -180,8 +181,11 @@ Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
                                profile.has_value() ? &*profile : nullptr, options));
   }
   TRIREME_TRY(const Partition partition, partition_by_plan(plan, graph));
-  TRIREME_TRY(ScheduleOptions schedule,
-              schedule_options(graph, plan, partition, /*is_training=*/true));
+  const int64_t step_samples = request.micro_batch * plan.micro_batches * plan.dp;
+  TRIREME_TRY(
+      ScheduleOptions schedule,
+      schedule_options(graph, plan, partition, bucket_options(graph, plan, partition, step_samples),
+                       /*is_training=*/true));
   for (size_t s = 0; s < partition.stages.size(); ++s) {
     prediction.costs.stages[s].static_bytes =
         static_bytes(graph, partition.stages[s], num_optimizer_states(request.optimizer),

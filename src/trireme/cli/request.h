@@ -12,6 +12,7 @@
 #include "trireme/base/result.h"
 #include "trireme/data/feed.h"
 #include "trireme/plan/gradients.h"
+#include "trireme/plan/row_tables.h"
 #include "trireme/sim/simulate.h"
 #include "trireme/torch/optimizer_options.h"
 
@@ -28,6 +29,7 @@ struct PlanChoice {
   std::vector<std::string> cut;
   std::string comm = "trirace";                // the communication policy
   int64_t bucket_bytes = kDefaultBucketBytes;  // of gradients that are summed at once
+  SparseChoice sparse = SparseChoice::kAuto;   // of tables whose gradients are summed row by row
   std::vector<int32_t> extra_warm_ups;         // by hop, of 2bw
   std::string plan_path;                       // --plan: instead of all of the above
 };

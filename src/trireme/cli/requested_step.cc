@@ -113,7 +113,10 @@ Result<Schedule> schedule_of(const StepRequest& request, const StepCosts& costs)
   for (const StageCosts& stage : costs.stages) {
     options.num_buckets.push_back(
         request.plan.dp == 1 ? 0 : static_cast<int32_t>(stage.bucket_bytes.size()));
+    options.num_row_tables.push_back(
+        request.plan.dp == 1 ? 0 : static_cast<int32_t>(stage.rows.table_bytes.size()));
   }
+  if (std::ranges::max(options.num_row_tables) == 0) options.num_row_tables.clear();
   return build_schedule(request.what, options);
 }
 

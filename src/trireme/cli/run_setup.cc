@@ -265,8 +265,11 @@ Status check_changed_state(const RunSetup& setup) {
 }
 
 Status prepare_schedules(RunSetup& setup) {
+  if (setup.request.is_training) {
+    setup.buckets = bucket_options(setup.graph, setup.plan, setup.partition, setup.request.batch);
+  }
   TRIREME_TRY(setup.schedule, schedule_options(setup.graph, setup.plan, setup.partition,
-                                               setup.request.is_training));
+                                               setup.buckets, setup.request.is_training));
   const std::vector<int32_t> full(setup.plan.dp, setup.plan.micro_batches);
   TRIREME_TRY(Schedule schedule, step_schedule(setup, true, full, NormExchange::kNone));
   if (num_weight_versions(setup.plan) == 1 || !setup.request.is_training) return Status();
@@ -326,7 +329,10 @@ std::vector<std::string> RunSetup::notes() const {
   if (rehearsal.has_value()) return rehearsal->step.notes;
   if (request.probe.has_value()) return {};
   std::vector<std::string> notes = {note_on_samples(*archive, plan)};
-  if (request.is_training) notes.push_back(note_on_micro_batches(graph, plan.micro_batches));
+  if (request.is_training) {
+    notes.push_back(note_on_micro_batches(graph, plan.micro_batches));
+    notes.push_back(note_on_row_tables(graph, buckets));
+  }
   const bool evaluates = !request.is_training || !request.eval_data.empty();
   if (evaluates && !eval_model.has_value()) notes.push_back(note_on_draws(graph));
   std::erase(notes, "");
@@ -362,6 +368,7 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
                        .placement = placement,
                        .communication = choice.comm,
                        .bucket_bytes = choice.bucket_bytes,
+                       .sparse = choice.sparse,
                        .extra_warm_ups = choice.extra_warm_ups,
                        .cut_modules = choice.cut});
   }
@@ -387,7 +394,8 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
 }
 
 Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
-                                         const Partition& partition, bool is_training) {
+                                         const Partition& partition, const BucketOptions& buckets,
+                                         bool is_training) {
   const std::vector<bool> gets = gets_gradient(graph);
   ScheduleOptions options{
       .num_stages = plan.pp, .num_chunks = plan.chunks, .placement = plan.placement};
@@ -397,7 +405,6 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
   for (const Partition::TiedParameter& tied : partition.tied) {
     if (gets[tied.input]) options.tied_groups.push_back(tied.stages);
   }
-  const BucketOptions buckets{.bytes = plan.bucket_bytes, .tied = tied_inputs(partition)};
   for (const Stage& stage : partition.stages) {
     Reductions reductions;  // an evaluation has none
     if (is_training) {
@@ -405,7 +412,9 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
     }
     options.num_buckets.push_back(reductions.num);
     options.num_tied_buckets.push_back(reductions.num_tied);
+    options.num_row_tables.push_back(reductions.num_row_tables);
   }
+  if (std::ranges::max(options.num_row_tables) == 0) options.num_row_tables.clear();
   if (options.tied_groups.empty()) options.num_tied_buckets.clear();
   return options;
 }

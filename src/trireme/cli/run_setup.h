@@ -46,6 +46,7 @@ struct RunSetup {
   int64_t num_steps = 0;
   int64_t num_eval_batches = 0;
   LearningRate learning_rate;
+  BucketOptions buckets;  // of the gradients of a training
   // What every schedule of the run has in common.
   ScheduleOptions schedule;
   std::optional<StepPrediction> prediction;  // --predict
@@ -87,9 +88,11 @@ inline constexpr int32_t kProbeWorkers = 2;  // where --workers does not say, no
 [[nodiscard]] Result<Plan> choose_plan(const Graph& graph, const std::string& model,
                                        const PlanChoice& choice);
 
-// What the schedules of a plan have in common; micro-batches are left open.
+// What the schedules of a plan have in common; micro-batches are left open. `buckets` are those of
+// bucket_options().
 [[nodiscard]] Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
                                                        const Partition& partition,
+                                                       const BucketOptions& buckets,
                                                        bool is_training);
 
 // The schedule of a step in which each replica has these numbers of micro-batches, at this place of

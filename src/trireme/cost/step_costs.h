@@ -39,10 +39,18 @@ struct ChunkCosts {
   bool operator==(const ChunkCosts&) const = default;
 };
 
+// Of a stage's row tables: what the replicas tell each other of a step.
+struct RowCosts {
+  int64_t id_bytes = 0;                   // which rows they have read, all of them together
+  std::vector<int64_t> table_bytes = {};  // by table: gradients of the rows that any has read
+  bool operator==(const RowCosts&) const = default;
+};
+
 struct StageCosts {
   std::vector<ChunkCosts> chunks;
   SimTime update = 0;
   std::vector<int64_t> bucket_bytes;  // of gradient buckets, as Schedule::num_buckets counts them
+  RowCosts rows = {};                 // tables as Schedule::num_row_tables counts them
   int64_t static_bytes = 0;           // weights, gradients, optimizer state
   bool operator==(const StageCosts&) const = default;
 };
@@ -59,6 +67,10 @@ struct StepCosts {
 // How much of B, or of W, has run when the chunk adds no more to the bucket. REQUIRES: it adds.
 [[nodiscard]] SimTime final_after(const ChunkCosts& chunk, size_t bucket, SimTime pass);
 
+// Bytes of an SX (RowExchangeStep): a number for each table and replica, the ids, or a table's
+// rows.
+[[nodiscard]] int64_t row_exchange_cost(const RowCosts& rows, int32_t exchange, int32_t replicas);
+
 // Every number is 0 to kMaxStepCost.
 [[nodiscard]] Status verify_step_costs(const StepCosts& costs);
 // Of what was computed: what is more than kMaxStepCost stays more than it, so that
@@ -74,6 +86,8 @@ struct StepCosts {
 //                final_ns: [4000]}]
 //       update_ns: 500
 //       bucket_bytes: [262144]
+//       row_table_bytes: [4096]
+//       row_id_bytes: 512
 //       static_bytes: 1048576
 //   tied_bytes: []
 //   scalar_bytes: 16

@@ -1,6 +1,7 @@
 #include "trireme/cost/step_costs_of.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "trireme/base/check.h"
@@ -91,12 +92,13 @@ class StageCosting {
 
   [[nodiscard]] Result<StepLayers> layers() const {
     TRIREME_TRY(const Partition partition, partition_by_plan(plan_, graph_));
+    const std::vector<RowTable> tables = row_tables(partition);
     StepLayers layers;
     for (const Stage& stage : partition.stages) {
       std::set<int32_t> seen;
       std::vector<std::vector<LayerCosts>>& chunks = layers.emplace_back();
       for (const int32_t index : stage.virtual_stages) {
-        chunks.push_back(block_costs(partition.virtual_stages[index], seen));
+        chunks.push_back(block_costs(partition.virtual_stages[index], tables, seen));
       }
     }
     return layers;
@@ -105,6 +107,7 @@ class StageCosting {
  private:
   // The blocks of a virtual stage that it runs; `seen` are the parameters of its stage before it.
   [[nodiscard]] std::vector<LayerCosts> block_costs(const VirtualStage& stage,
+                                                    std::span<const RowTable> tables,
                                                     std::set<int32_t>& seen) const {
     std::vector<LayerCosts> layers;
     const std::vector<std::vector<NodeId>> parts = by_block(stage.nodes);
@@ -116,7 +119,7 @@ class StageCosting {
       layer.forward = pass_time(BlockPass::kForward, alone);
       layer.backward = pass_time(BlockPass::kBackward, alone);
       for (const int32_t input : trained_inputs(graph_, gets_, parts[b])) {
-        if (seen.insert(input).second) layer.gradient_bytes += accumulator_bytes(graph_, input);
+        if (seen.insert(input).second) layer.gradient_bytes += summed_bytes(tables, input);
       }
     }
     return layers;
@@ -131,8 +134,18 @@ class StageCosting {
     costs.update = step_cost_time(update_seconds(stage));
     costs.static_bytes = static_bytes(graph_, stage, options_.num_optimizer_states);
     if (plan_.dp == 1) return costs;
-    for (const GradientBucket& bucket : gradient_buckets(
-             graph_, stage, {.bytes = plan_.bucket_bytes, .tied = tied_inputs(partition)})) {
+    const std::vector<RowTable> tables = row_tables(partition);
+    BucketOptions buckets{.bytes = plan_.bucket_bytes, .tied = tied_inputs(partition)};
+    buckets.row_tables = inputs_of(tables);
+    double id_bytes = 0;
+    for (const GradientBucket& bucket : gradient_buckets(graph_, stage, buckets)) {
+      if (bucket.is_row_table) {
+        const RowTable& table = *std::ranges::find(tables, bucket.inputs[0], &RowTable::input);
+        id_bytes += static_cast<double>(kRowIdBytes) * table.ids;
+        costs.rows.table_bytes.push_back(
+            step_cost_bytes(std::ceil(table.rows) * static_cast<double>(table.row_bytes)));
+        continue;
+      }
       int64_t bytes = 0;
       for (const int32_t input : bucket.inputs) bytes += accumulator_bytes(graph_, input);
       costs.bucket_bytes.push_back(bytes);
@@ -141,6 +154,7 @@ class StageCosting {
             final_time(partition.virtual_stages[stage.virtual_stages[chunk]], bucket));
       }
     }
+    costs.rows.id_bytes = step_cost_bytes(std::ceil(id_bytes));
     TRIREME_TRY(const std::vector<MovingBuffer> moving, moving_buffers(graph_, stage, plan_.dp));
     if (moving.empty()) return costs;
     int64_t bytes = 0;  // in float64
@@ -151,6 +165,20 @@ class StageCosting {
     }
     costs.bucket_bytes.push_back(bytes);
     return costs;
+  }
+
+  [[nodiscard]] std::vector<RowTable> row_tables(const Partition& partition) const {
+    return choose_row_tables(graph_, partition,
+                             {.choice = plan_.sparse,
+                              .step_samples = micro_batch_ * plan_.micro_batches * plan_.dp,
+                              .dp = plan_.dp});
+  }
+
+  // What a step sums of the parameter's gradient.
+  [[nodiscard]] int64_t summed_bytes(std::span<const RowTable> tables, int32_t input) const {
+    const auto table = std::ranges::find(tables, input, &RowTable::input);
+    return table == tables.end() ? accumulator_bytes(graph_, input)
+                                 : step_cost_bytes(std::ceil(table->row_exchange_bytes()));
   }
 
   // The nodes of a virtual stage by the block that they lie in.

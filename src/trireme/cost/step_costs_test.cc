@@ -44,6 +44,7 @@ TEST(StepCosts, ItsTextReadsBack) {
                      .bucket_final = {next++, next++}}};
     stage.update = next++;
     stage.bucket_bytes = {next++, next++};
+    stage.rows = {.id_bytes = next++, .table_bytes = {next++, next++}};
     stage.static_bytes = next++;
   }
   costs.tied_bytes = {next++};

@@ -88,8 +88,9 @@ StepCosts read_costs(const YAML::Node& root) {
   StepCosts costs;
   check_count(keys.needed_list("stages"), "stages", 1);
   for (const YAML::Node& each : keys.needed_list("stages")) {
-    const YamlKeys of_stage(each, "a stage",
-                            {"chunks", "update_ns", "bucket_bytes", "static_bytes"});
+    const YamlKeys of_stage(
+        each, "a stage",
+        {"chunks", "update_ns", "bucket_bytes", "row_table_bytes", "row_id_bytes", "static_bytes"});
     StageCosts& stage = costs.stages.emplace_back();
     check_count(of_stage.needed_list("chunks"), "chunks", 1);
     for (const YAML::Node& chunk : of_stage.needed_list("chunks")) {
@@ -97,6 +98,8 @@ StepCosts read_costs(const YAML::Node& root) {
     }
     stage.update = read_number(of_stage, "update_ns");
     stage.bucket_bytes = read_numbers(of_stage, "bucket_bytes");
+    stage.rows.table_bytes = read_numbers(of_stage, "row_table_bytes");
+    stage.rows.id_bytes = read_number(of_stage, "row_id_bytes");
     stage.static_bytes = read_number(of_stage, "static_bytes");
   }
   costs.tied_bytes = read_numbers(keys, "tied_bytes");
@@ -121,6 +124,10 @@ Status verify_step_costs(const StepCosts& costs) {
     TRIREME_TRY(check(where, "update_ns", stage.update));
     TRIREME_TRY(check(where, "static_bytes", stage.static_bytes));
     for (const int64_t bytes : stage.bucket_bytes) TRIREME_TRY(check(where, "bucket_bytes", bytes));
+    TRIREME_TRY(check(where, "row_id_bytes", stage.rows.id_bytes));
+    for (const int64_t bytes : stage.rows.table_bytes) {
+      TRIREME_TRY(check(where, "row_table_bytes", bytes));
+    }
   }
   for (const int64_t bytes : costs.tied_bytes) TRIREME_TRY(check("", "tied_bytes", bytes));
   return check("", "scalar_bytes", costs.scalar_bytes);
@@ -140,6 +147,11 @@ SimTime final_after(const ChunkCosts& chunk, size_t bucket, SimTime pass) {
   if (chunk.backward == pass || chunk.backward == 0) return of_backward;
   return static_cast<SimTime>(static_cast<double>(of_backward) * static_cast<double>(pass) /
                               static_cast<double>(chunk.backward));
+}
+
+int64_t row_exchange_cost(const RowCosts& rows, int32_t exchange, int32_t replicas) {
+  if (exchange == 0) return int64_t{8} * replicas * static_cast<int64_t>(rows.table_bytes.size());
+  return exchange == 1 ? rows.id_bytes : rows.table_bytes[static_cast<size_t>(exchange) - 2];
 }
 
 SimTime step_cost_time(double seconds) { return to_sim_time(std::min(seconds, 1e6)); }
@@ -164,6 +176,10 @@ std::string to_text(const StepCosts& costs) {
     }
     out << YAML::EndSeq << YAML::Key << "update_ns" << YAML::Value << stage.update;
     out << YAML::Key << "bucket_bytes" << YAML::Value << YAML::Flow << stage.bucket_bytes;
+    if (!stage.rows.table_bytes.empty()) {
+      out << YAML::Key << "row_table_bytes" << YAML::Value << YAML::Flow << stage.rows.table_bytes;
+      out << YAML::Key << "row_id_bytes" << YAML::Value << stage.rows.id_bytes;
+    }
     out << YAML::Key << "static_bytes" << YAML::Value << stage.static_bytes << YAML::EndMap;
   }
   out << YAML::EndSeq << YAML::Key << "tied_bytes" << YAML::Value << YAML::Flow << costs.tied_bytes;

@@ -111,6 +111,7 @@ int64_t EmulatedKernels::size_of(const Action& action) const {
   if (action.kind == kTiedReduce) {
     return rounded_up(costs_.tied_bytes[static_cast<size_t>(action.index)], 4);
   }
+  if (action.kind == kRowExchange) return row_exchange_bytes(action);
   // At least a number, so that it is waited for.
   if (action.kind == kScalars) return std::max<int64_t>(rounded_up(costs_.scalar_bytes, 8), 8);
   // A message is what its sender makes.
@@ -122,6 +123,13 @@ int64_t EmulatedKernels::size_of(const Action& action) const {
   const ChunkCosts& costs = sender.chunks[static_cast<size_t>(chunk)];
   const bool is_activation = action.kind == kSendActivation || action.kind == kReceiveActivation;
   return is_activation ? costs.activation_bytes : costs.gradient_bytes;
+}
+
+int64_t EmulatedKernels::row_exchange_bytes(const Action& action) const {
+  const auto replicas = static_cast<int32_t>(schedule_.num_micro_batches.size());
+  const int64_t element = action.index < sum_of_row_table(0) ? 8 : 4;
+  return std::max(rounded_up(row_exchange_cost(stage_.rows, action.index, replicas), element),
+                  element);
 }
 
 Result<std::shared_ptr<EmulatedKernels::Memory>> EmulatedKernels::new_memory(size_t size) {
@@ -153,7 +161,9 @@ Result<Message> EmulatedKernels::message(const Action& action) {
   }
   Message message{.parts = {std::span(memory->bytes.get(), size)}, .owner = memory};
   if (is_collective(action.kind)) {
-    message.dtype = action.kind == kScalars ? DType::kFloat64 : DType::kFloat32;
+    const bool is_counted = action.kind == kScalars ||
+                            (action.kind == kRowExchange && action.index < sum_of_row_table(0));
+    message.dtype = is_counted ? DType::kFloat64 : DType::kFloat32;
   }
   return message;
 }

@@ -64,6 +64,7 @@ class EmulatedKernels : public Kernels {
   void hold_until(SimTime time, SimTime& held);
   [[nodiscard]] SimTime duration(const Action& action) const;
   [[nodiscard]] int64_t size_of(const Action& action) const;
+  [[nodiscard]] int64_t row_exchange_bytes(const Action& action) const;
   static Result<std::shared_ptr<Memory>> new_memory(size_t size);
 
   const Schedule& schedule_;

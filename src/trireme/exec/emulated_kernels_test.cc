@@ -106,6 +106,25 @@ TEST(EmulatedKernels, MessagesHaveTheSizesOfTheirSenders) {
   EXPECT_EQ(size(first, {ActionKind::kScalars, 0}), 8);
 }
 
+TEST(EmulatedKernels, RowExchangesHaveTheSizesThatAreExpected) {
+  StepCosts costs = two_stages();
+  costs.stages[0].rows = {.id_bytes = 81, .table_bytes = {401, 0}};
+  const Schedule schedule =
+      build_schedule("1f1b",
+                     {.num_stages = 2, .num_micro_batches = {3, 3, 3}, .num_row_tables = {2, 0}})
+          .value();
+  EmulatedKernels kernels(schedule, costs, 0);
+  const std::vector<std::pair<size_t, DType>> expected = {{3 * 2 * 8, DType::kFloat64},
+                                                          {88, DType::kFloat64},
+                                                          {404, DType::kFloat32},
+                                                          {4, DType::kFloat32}};
+  for (int32_t exchange = 0; exchange < 4; ++exchange) {
+    const Message message = kernels.message({ActionKind::kRowExchange, exchange}).value();
+    EXPECT_EQ(std::pair(message.parts[0].size(), message.dtype),
+              expected[static_cast<size_t>(exchange)]);
+  }
+}
+
 TEST(EmulatedKernels, MemoryIsUsedAgainOnceItsTransferIsOver) {
   const StepCosts costs = two_stages();
   const Schedule schedule = schedule_of("1f1b", 1);

@@ -27,6 +27,10 @@ Status Executor::join(const Schedule& schedule) {
     TRIREME_TRY(replicas_, join_one(fmt::format("dp.{}", stage),
                                     members(schedule, rank_, Action{kAllReduce})));
   }
+  if (num_row_tables(schedule, stage) > 0) {
+    TRIREME_TRY(rows_, join_one(fmt::format("rows.{}", stage),
+                                members(schedule, rank_, Action{kRowExchange})));
+  }
   tied_.resize(schedule.tied_groups.size());
   for (size_t group = 0; group < tied_.size(); ++group) {
     if (!std::ranges::binary_search(schedule.tied_groups[group], stage)) continue;
@@ -47,7 +51,8 @@ Status Executor::run_step(const Schedule& schedule, const Schedule* next) {
   TRIREME_CHECK(world_.is_valid(), "an executor joins before it runs");
   TRIREME_CHECK(tied_.size() == schedule.tied_groups.size() &&
                     static_cast<size_t>(rank_) < schedule.ranks.size() &&
-                    replicas_.is_valid() == (schedule.num_micro_batches.size() > 1),
+                    replicas_.is_valid() == (schedule.num_micro_batches.size() > 1) &&
+                    rows_.is_valid() == (num_row_tables(schedule, stage_of(schedule, rank_)) > 0),
                 "a schedule of another shape than the one that was joined");
   TRIREME_CHECK(
       (next_ != nullptr) == !schedule.num_found.empty() && (next_ == nullptr || next_ == &schedule),
@@ -273,6 +278,7 @@ void Executor::end_event(int64_t place) {
 
 CommunicatorId Executor::communicator(const Action& action) const {
   if (action.kind == kAllReduce) return replicas_;
+  if (action.kind == kRowExchange) return rows_;
   if (action.kind == kTiedReduce) return tied_[static_cast<size_t>(action.index)];
   return world_;
 }

@@ -46,8 +46,9 @@ class Executor {
   Executor(int32_t rank, Kernels& kernels, Transport& transport);
 
   // REQUIRES: a schedule whose shape is right, and called once. Joins "world" (all ranks),
-  // "dp.<stage>" (the replicas of this rank's stage, when dp > 1) and "tied.<group>.<replica>" for
-  // each tied group that this rank's stage holds.
+  // "dp.<stage>" (the replicas of this rank's stage, when dp > 1), "rows.<stage>" (the same, when
+  // the stage has row tables) and "tied.<group>.<replica>" for each tied group that this rank's
+  // stage holds.
   Status join(const Schedule& schedule);
 
   // The steps to come compute with these. REQUIRES: between two steps.
@@ -112,6 +113,8 @@ class Executor {
   Recorder* recorder_ = nullptr;
   CommunicatorId world_;
   CommunicatorId replicas_;
+  // Of the same ranks: AR that are issued early come in no order with SX.
+  CommunicatorId rows_;
   std::vector<CommunicatorId> tied_;  // by tied group; invalid where this rank is no member
   // The step that runs, and what the one before has left in flight.
   std::deque<Transfer> receives_;

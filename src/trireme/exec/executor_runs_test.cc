@@ -396,6 +396,7 @@ TEST(ExecutorRuns, EarlySumsAreThoseOfTheirBatchInEverySchedule) {
       if (is_tied) {
         options.tied_groups = {{0, 1}};
         options.num_tied_buckets = {1, 1};
+        options.num_row_tables = {2, 1};
       }
       const Result<std::vector<Schedule>> steps = build_run(builder.name, options, 3);
       ASSERT_TRUE(steps.ok()) << builder.name << ": " << steps.error().message;

@@ -84,9 +84,12 @@ std::vector<GradientBucket> gradient_buckets(const Graph& graph, const Stage& st
   const auto is_tied = [&](int32_t input) {
     return std::ranges::binary_search(options.tied, input);
   };
+  const auto is_row_table = [&](int32_t input) {
+    return std::ranges::binary_search(options.row_tables, input);
+  };
   std::vector<int32_t> inputs;
   for (const int32_t input : stage.inputs) {
-    if (gets[input]) inputs.push_back(input);
+    if (gets[input] && !is_row_table(input)) inputs.push_back(input);
   }
   std::ranges::sort(inputs, [&](int32_t a, int32_t b) {
     return std::tuple(is_tied(a), first[b], b) < std::tuple(is_tied(b), first[a], a);
@@ -107,6 +110,12 @@ std::vector<GradientBucket> gradient_buckets(const Graph& graph, const Stage& st
     }
     buckets.back().inputs.push_back(input);
     filled += bytes;
+  }
+  for (const int32_t input : stage.inputs) {
+    if (!is_row_table(input)) continue;
+    const TensorType& type = graph.values[graph.inputs[input].value.value].type;
+    buckets.push_back(
+        {.dtype = accumulator_dtype(type.dtype), .inputs = {input}, .is_row_table = true});
   }
   return buckets;
 }
@@ -245,9 +254,12 @@ Result<Reductions> reductions_of(const Graph& graph, const Stage& stage, int32_t
   if (dp == 1) return Reductions();
   TRIREME_TRY(std::vector<MovingBuffer> moving, moving_buffers(graph, stage, dp));
   const std::vector<GradientBucket> buckets = gradient_buckets(graph, stage, options);
-  Reductions reductions{.num = static_cast<int32_t>(buckets.size()),
-                        .num_tied = static_cast<int32_t>(
-                            std::ranges::count(buckets, true, &GradientBucket::is_tied))};
+  const auto count = [&](bool GradientBucket::* member) {
+    return static_cast<int32_t>(std::ranges::count(buckets, true, member));
+  };
+  Reductions reductions{.num_tied = count(&GradientBucket::is_tied),
+                        .num_row_tables = count(&GradientBucket::is_row_table)};
+  reductions.num = static_cast<int32_t>(buckets.size()) - reductions.num_row_tables;
   if (moving.empty()) return reductions;
   ++reductions.num;
   if (reductions.num_tied > 0) ++reductions.num_tied;  // it comes behind them

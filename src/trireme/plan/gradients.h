@@ -22,6 +22,7 @@ struct GradientBucket {
   DType dtype = DType::kFloat32;  // of the accumulators
   std::vector<int32_t> inputs;    // parameters, as indices into Graph::inputs
   bool is_tied = false;           // other stages hold them, too
+  bool is_row_table = false;      // one parameter, of whose gradient a few rows are summed
 };
 
 // Of the gradients that are summed at once. Larger ones waste less time on latencies, smaller ones
@@ -32,6 +33,8 @@ inline constexpr int64_t kDefaultBucketBytes = 10'000'000;
 struct BucketOptions {
   int64_t bytes = kDefaultBucketBytes;  // of a bucket, about
   std::vector<int32_t> tied = {};       // parameters that several stages hold, ascending
+  std::vector<int32_t> row_tables =
+      {};  // inputs that are summed row by row (row_tables.h), ascending
 };
 
 // Of a partition: its tied parameters.
@@ -39,7 +42,8 @@ struct BucketOptions {
 
 // The buckets of a stage: its parameters with a gradient, in the order in which a backward is done
 // with them: that of a parameter is whole when the backward has passed the first node that reads
-// it. Tied ones are in buckets of their own, the last ones.
+// it. Tied ones are in buckets of their own, which come after those; then one for each row table,
+// in the order of Graph::inputs.
 [[nodiscard]] std::vector<GradientBucket> gradient_buckets(const Graph& graph, const Stage& stage,
                                                            const BucketOptions& options);
 
@@ -69,8 +73,9 @@ struct MovingBuffer {
 
 // What a stage sums over its replicas: its buckets, and one more when it keeps moving averages.
 struct Reductions {
-  int32_t num = 0;       // 0 for one replica
-  int32_t num_tied = 0;  // the last of them, which come after the sums over stages
+  int32_t num = 0;             // 0 for one replica
+  int32_t num_tied = 0;        // the last of them, which come after the sums over stages
+  int32_t num_row_tables = 0;  // besides them
 };
 // Error: see moving_buffers.
 [[nodiscard]] Result<Reductions> reductions_of(const Graph& graph, const Stage& stage, int32_t dp,

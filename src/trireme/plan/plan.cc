@@ -264,6 +264,7 @@ Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
             .communication = options.communication,
             .order = options.order,
             .bucket_bytes = options.bucket_bytes,
+            .sparse = options.sparse,
             .extra_warm_ups = options.extra_warm_ups,
             .stages = {}};
   const Partition partition =
@@ -328,6 +329,15 @@ Result<Partition> partition_by_plan(const Plan& plan, const Graph& graph) {
   TRIREME_TRY(std::vector<int32_t> positions, cuts_of(plan, graph));
   TRIREME_TRY(CutAnalysis cuts, analyze_cuts(graph, example_symbols(graph, kExampleBatch)));
   return partition_graph(graph, cuts.is_replicated, positions, plan.pp, plan.placement);
+}
+
+BucketOptions bucket_options(const Graph& graph, const Plan& plan, const Partition& partition,
+                             int64_t step_samples) {
+  return {
+      .bytes = plan.bucket_bytes,
+      .tied = tied_inputs(partition),
+      .row_tables = inputs_of(choose_row_tables(
+          graph, partition, {.choice = plan.sparse, .step_samples = step_samples, .dp = plan.dp}))};
 }
 
 }  // namespace trireme

@@ -16,6 +16,7 @@
 #include "trireme/plan/gradients.h"
 #include "trireme/plan/partition.h"
 #include "trireme/plan/placement.h"
+#include "trireme/plan/row_tables.h"
 
 namespace trireme {
 
@@ -48,6 +49,7 @@ struct Plan {
   std::string communication = "trirace";  // the policy, by its name (schedule/communication.h)
   std::string order;  // of schedule `text`: that of the passes, as schedule/schedule.h
   int64_t bucket_bytes = kDefaultBucketBytes;
+  SparseChoice sparse = SparseChoice::kAuto;
   std::vector<int32_t> extra_warm_ups;  // by hop, of 2bw; empty: none
   std::vector<PlanStage> stages;        // pp x chunks, as a sample passes them
   bool operator==(const Plan&) const = default;
@@ -63,6 +65,7 @@ struct PlanOptions {
   std::string communication = "trirace";
   std::string order;
   int64_t bucket_bytes = kDefaultBucketBytes;  // of gradients that are summed at once
+  SparseChoice sparse = SparseChoice::kAuto;   // of tables whose gradients are summed row by row
   std::vector<int32_t> extra_warm_ups = {};    // by hop, of 2bw; none: no hop has any
   std::vector<std::string> cut_modules;        // pp x chunks - 1, or none: the planner decides
 };
@@ -79,6 +82,11 @@ struct PlanOptions {
 
 // The stages of a verified plan.
 [[nodiscard]] Result<Partition> partition_by_plan(const Plan& plan, const Graph& graph);
+
+// Its gradients in buckets, with the row tables that are chosen for steps of so many samples, of
+// all replicas.
+[[nodiscard]] BucketOptions bucket_options(const Graph& graph, const Plan& plan,
+                                           const Partition& partition, int64_t step_samples);
 
 [[nodiscard]] std::string to_text(const Plan& plan);
 [[nodiscard]] Result<Plan> parse_plan(std::string_view text);

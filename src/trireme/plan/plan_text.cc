@@ -73,6 +73,9 @@ std::string to_text(const Plan& plan) {
   if (plan.bucket_bytes != kDefaultBucketBytes) {
     out << YAML::Key << "bucket_bytes" << YAML::Value << plan.bucket_bytes;
   }
+  if (plan.sparse != SparseChoice::kAuto) {
+    out << YAML::Key << "sparse" << YAML::Value << std::string(to_text(plan.sparse));
+  }
   if (!plan.extra_warm_ups.empty()) {
     out << YAML::Key << "extra_warm_ups" << YAML::Value << YAML::Flow << plan.extra_warm_ups;
   }
@@ -126,6 +129,9 @@ Result<Plan> parse_plan(std::string_view text) {
     for (const YAML::Node& line : root["order"]) plan.order += text_of(line) + "\n";
     plan.extra_warm_ups = root["extra_warm_ups"].as<std::vector<int32_t>>(std::vector<int32_t>());
     plan.bucket_bytes = root["bucket_bytes"].as<int64_t>(kDefaultBucketBytes);
+    if (root["sparse"]) {
+      TRIREME_TRY(plan.sparse, parse_sparse_choice(text_of(root["sparse"])));
+    }
     if (root["communication"]) plan.communication = text_of(root["communication"]);
     for (const YAML::Node& stage : root["stages"]) plan.stages.push_back(read_stage(stage));
     return plan;

@@ -190,6 +190,9 @@ std::vector<Action> build_reductions(const Schedule& schedule, int32_t rank) {
   const int32_t num_buckets = schedule.num_buckets[static_cast<size_t>(stage)];
   const int32_t num_free = num_free_buckets(schedule, stage);
   for (int32_t bucket = 0; bucket < num_free; ++bucket) actions.push_back({kAllReduce, bucket});
+  for (int32_t table = 0; table < num_row_tables(schedule, stage); ++table) {
+    actions.push_back({kRowExchange, sum_of_row_table(table)});
+  }
   for (size_t group = 0; group < schedule.tied_groups.size(); ++group) {
     if (!std::ranges::binary_search(schedule.tied_groups[group], stage)) continue;
     actions.push_back({kTiedReduce, static_cast<int32_t>(group)});
@@ -205,6 +208,30 @@ std::vector<Action> build_reductions(const Schedule& schedule, int32_t rank) {
   return actions;
 }
 
+// The place behind the last forward of the step's own batch, and behind what it sends; the
+// beginning where there is none.
+std::vector<Action>::iterator after_forwards(std::vector<Action>& actions) {
+  const auto last = std::find_if(actions.rbegin(), actions.rend(), [](const Action& each) {
+    return is_forward(each.kind) && each.batch == 0;
+  });
+  auto place = last.base();
+  if (place != actions.begin() && place != actions.end() && place->kind == kSendActivation) ++place;
+  return place;
+}
+
+// Which rows the replicas read is known after the last forward. SX1 waits for SX0, and the sums for
+// SX1: passes in between hide the latencies.
+void add_row_exchanges(const Schedule& schedule, int32_t rank, std::vector<Action>& actions) {
+  if (!schedule.is_training || num_row_tables(schedule, stage_of(schedule, rank)) == 0) return;
+  const auto last = std::find_if(actions.rbegin(), actions.rend(), [](const Action& each) {
+    return ends_backward(each.kind) && each.batch == 0;
+  });
+  const auto ids = last == actions.rend() ? actions.end() : std::prev(last.base());
+  actions.insert(ids, {kRowExchange, static_cast<int32_t>(RowExchangeStep::kIds)});
+  actions.insert(after_forwards(actions),
+                 {kRowExchange, static_cast<int32_t>(RowExchangeStep::kCounts)});
+}
+
 // Adds what ends a step to the passes and transfers of a rank. Of steps that overlap SC1- and SC0
 // have one order on all ranks, which they would not have in the middle.
 void end_step(const Schedule& schedule, int32_t rank, std::vector<Action>& actions) {
@@ -214,14 +241,10 @@ void end_step(const Schedule& schedule, int32_t rank, std::vector<Action>& actio
     reductions.push_back(actions.back());
     actions.pop_back();
   }
+  add_row_exchanges(schedule, rank, actions);
   auto losses = actions.end();
   const bool is_alone = schedule.num_ahead.empty() && schedule.num_found.empty();
-  if (schedule.communication.sums_early && is_alone) {
-    const auto last = std::find_if(actions.rbegin(), actions.rend(),
-                                   [](const Action& each) { return is_forward(each.kind); });
-    losses = last.base();
-    if (losses != actions.end() && losses->kind == kSendActivation) ++losses;
-  }
+  if (schedule.communication.sums_early && is_alone) losses = after_forwards(actions);
   actions.insert(losses, kLossesAction);
   actions.insert(actions.end(), reductions.begin(), reductions.end());
 }
@@ -278,6 +301,7 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
                     .tied_groups = options.tied_groups,
                     .num_buckets = options.num_buckets,
                     .num_tied_buckets = options.num_tied_buckets,
+                    .num_row_tables = options.num_row_tables,
                     .clips_norm = options.clips_norm,
                     .num_weight_versions = builder->num_weight_versions,
                     .communication = options.communication};

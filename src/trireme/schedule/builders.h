@@ -28,6 +28,7 @@ struct ScheduleOptions {
   std::vector<std::vector<int32_t>> tied_groups = {};  // see Schedule
   std::vector<int32_t> num_buckets = {};               // see Schedule; empty: 0 for each stage
   std::vector<int32_t> num_tied_buckets = {};          // see Schedule
+  std::vector<int32_t> num_row_tables = {};            // see Schedule
   bool clips_norm = false;
   int32_t num_chunks = 1;  // of each rank
   // Of an evaluation, which goes where training does; other schedules have one of their own.
@@ -86,6 +87,8 @@ struct ScheduleBuilder {
 
 // RA before F, SA after F, RG before B or I, SG after it; after the last of them SC0, the AR that
 // need no TR, the stage's TR, its other AR, SC1 when clipping, and U; forward-only ends with SC0.
+// Where the stage has row tables, SX0 comes after the last forward, SX1 before the last pass that
+// makes gradients, and their sums before TR.
 // Where sums are early SC0 comes after the last forward, so that no update waits for it. A replica
 // without micro-batches keeps its collectives and its update. A step that is followed by one leaves
 // SC1, U, and the AR that would wait for TR, to that one, unless updates come at the end.

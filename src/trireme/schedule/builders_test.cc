@@ -47,6 +47,42 @@ TEST(Builders, WithEarlySumsNothingThatIsReadyWaits) {
   EXPECT_EQ(parse_schedule(to_text(schedule.value())).value(), schedule.value());
 }
 
+// Which rows were read is told between the last forward and the last backward.
+TEST(Builders, RowTablesAreSummedInThreeExchanges) {
+  const ScheduleOptions options{.num_stages = 2,
+                                .num_micro_batches = {3, 0},
+                                .num_buckets = {1, 1},
+                                .num_row_tables = {2, 0},
+                                .clips_norm = true,
+                                .communication = {.sums_early = true}};
+  const Result<Schedule> schedule = build_schedule("1f1b", options);
+  ASSERT_TRUE(schedule.ok()) << schedule.error().message;
+  EXPECT_EQ(to_text(schedule.value()),
+            "schedule 1f1b stages=2 micro-batches=3,0 look-ahead=2 buckets=1,1 row-tables=2,0 "
+            "clip-norm early-sums\n"
+            "rank 0: F0 SA0 F1 SA1 RG0 B0 F2 SA2 SC0 SX0 RG1 B1 RG2 SX1 B2 AR0 SX2 SX3 SC1 U\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 SC0 B2 SG2 AR0 SC1 U\n"
+            "rank 2: SC0 SX0 SX1 AR0 SX2 SX3 SC1 U\n"
+            "rank 3: SC0 AR0 SC1 U\n");
+  EXPECT_EQ(parse_schedule(to_text(schedule.value())).value(), schedule.value());
+}
+
+// The last forward of a batch is that of the step before where all of them run ahead.
+TEST(Builders, RowTablesOfStepsThatOverlapBelongToTheirBatch) {
+  const Result<std::vector<Schedule>> run = build_run(
+      "2bw", {.num_stages = 3, .num_micro_batches = {2, 2}, .num_row_tables = {1, 0, 1}}, 3);
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_EQ(to_text(run.value()[1]),
+            "schedule 2bw stages=3 micro-batches=2,2 look-ahead=2 row-tables=1,0,1 versions=2 "
+            "found=2,1,0 ahead=2,1,0\n"
+            "rank 0: SX0 U- F0+ SA0+ RG0 B0 F1+ SA1+ RG1 SX1 B1 SC0 SX2\n"
+            "rank 1: RA1 F1 SA1 RG0 B0 SG0 U- RA0+ F0+ SA0+ RG1 B1 SG1 SC0\n"
+            "rank 2: RA0 F0 B0 SG0 RA1 F1 SX0 SX1 B1 SG1 SC0 SX2 U-\n"
+            "rank 3: SX0 U- F0+ SA0+ RG0 B0 F1+ SA1+ RG1 SX1 B1 SC0 SX2\n"
+            "rank 4: RA1 F1 SA1 RG0 B0 SG0 U- RA0+ F0+ SA0+ RG1 B1 SG1 SC0\n"
+            "rank 5: RA0 F0 B0 SG0 RA1 F1 SX0 SX1 B1 SG1 SC0 SX2 U-\n");
+}
+
 TEST(Builders, GpipeKeepsBackwardsInTheOrderOfMicroBatches) {
   const Result<Schedule> schedule =
       build_schedule("gpipe", {.num_stages = 2, .num_micro_batches = {2}});

@@ -62,6 +62,17 @@ std::string meaning(const Schedule& schedule, int32_t rank, const Action& action
       return action.index == static_cast<int32_t>(ScalarExchange::kLosses)
                  ? "losses and item counts of all ranks"
                  : "squared gradient norms of all ranks";
+    case ActionKind::kRowExchange: {
+      const std::string over =
+          fmt::format("over ranks {}", fmt::join(members(schedule, rank, action), ", "));
+      if (action.index == static_cast<int32_t>(RowExchangeStep::kCounts)) {
+        return "numbers of rows that were read, " + over;
+      }
+      if (action.index == static_cast<int32_t>(RowExchangeStep::kIds)) {
+        return "rows that were read, " + over;
+      }
+      return fmt::format("gradient rows of table {} {}", action.index - sum_of_row_table(0), over);
+    }
   }
   return "";
 }
@@ -79,6 +90,10 @@ int32_t replica_of(const Schedule& schedule, int32_t rank) { return rank / sched
 int32_t virtual_stage_of(const Schedule& schedule, int32_t rank, int32_t chunk) {
   return chunk * schedule.num_stages + place_within_chunk(schedule.placement, schedule.num_stages,
                                                           chunk, stage_of(schedule, rank));
+}
+
+int32_t num_row_tables(const Schedule& schedule, int32_t stage) {
+  return schedule.num_row_tables.empty() ? 0 : schedule.num_row_tables[static_cast<size_t>(stage)];
 }
 
 bool holds_tied_group(const Schedule& schedule, int32_t stage) {
@@ -136,7 +151,7 @@ Counterpart other_side(const Schedule& schedule, int32_t rank, const Action& act
 std::vector<int32_t> members(const Schedule& schedule, int32_t rank, const Action& action) {
   std::vector<int32_t> ranks;
   const int32_t first_of_replica = rank - stage_of(schedule, rank);
-  if (action.kind == ActionKind::kAllReduce) {
+  if (action.kind == ActionKind::kAllReduce || action.kind == ActionKind::kRowExchange) {
     for (int32_t other = stage_of(schedule, rank); other < num_ranks(schedule);
          other += schedule.num_stages) {
       ranks.push_back(other);

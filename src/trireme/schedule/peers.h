@@ -26,6 +26,8 @@ namespace trireme {
 [[nodiscard]] bool is_first_virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk);
 [[nodiscard]] bool is_last_virtual_stage(const Schedule& schedule, int32_t rank, int32_t chunk);
 
+// Of a stage.
+[[nodiscard]] int32_t num_row_tables(const Schedule& schedule, int32_t stage);
 [[nodiscard]] bool holds_tied_group(const Schedule& schedule, int32_t stage);
 // Of a stage: buckets 0 to this one are summed without TR before them.
 [[nodiscard]] int32_t num_free_buckets(const Schedule& schedule, int32_t stage);
@@ -54,8 +56,8 @@ struct ChunkPlace {
 // The same for a transfer that stays inside the pipeline. REQUIRES: it does.
 [[nodiscard]] Counterpart other_side(const Schedule& schedule, int32_t rank, const Action& action);
 
-// The ranks that join this rank in a collective, ascending, itself included. AR: the replicas of
-// its stage; TR: the stages of the group in its replica; SC: all. Empty for other kinds.
+// The ranks that join this rank in a collective, ascending, itself included. AR, SX: the replicas
+// of its stage; TR: the stages of the group in its replica; SC: all. Empty for other kinds.
 [[nodiscard]] std::vector<int32_t> members(const Schedule& schedule, int32_t rank,
                                            const Action& action);
 

@@ -34,6 +34,7 @@ constexpr std::array<KindText, kNumActionKinds> kKinds = {{
     {ActionKind::kAllReduce, "AR"},
     {ActionKind::kTiedReduce, "TR"},
     {ActionKind::kScalars, "SC"},
+    {ActionKind::kRowExchange, "SX"},
 }};
 
 std::optional<ActionKind> kind_from_text(std::string_view text) {
@@ -114,7 +115,7 @@ struct Field {
   bool (*set)(Schedule& schedule, std::string_view value);
 };
 
-constexpr std::array<Field, 16> kFields = {{
+constexpr std::array<Field, 17> kFields = {{
     {"stages", "a number", true,
      [](Schedule& s, std::string_view v) { return set_number(s.num_stages, v); }},
     {"chunks", "a number", false,
@@ -134,6 +135,8 @@ constexpr std::array<Field, 16> kFields = {{
      [](Schedule& s, std::string_view v) { return set_groups(s.tied_groups, v); }},
     {"tied-buckets", "numbers parted by commas", false,
      [](Schedule& s, std::string_view v) { return set_numbers(s.num_tied_buckets, v); }},
+    {"row-tables", "numbers parted by commas", false,
+     [](Schedule& s, std::string_view v) { return set_numbers(s.num_row_tables, v); }},
     {"clip-norm", "", false, [](Schedule& s, std::string_view) { return s.clips_norm = true; }},
     {"versions", "a number", false,
      [](Schedule& s, std::string_view v) { return set_number(s.num_weight_versions, v); }},
@@ -279,6 +282,9 @@ std::string to_text(const Schedule& schedule) {
   }
   if (!schedule.num_tied_buckets.empty()) {
     text += fmt::format(" tied-buckets={}", fmt::join(schedule.num_tied_buckets, ","));
+  }
+  if (!schedule.num_row_tables.empty()) {
+    text += fmt::format(" row-tables={}", fmt::join(schedule.num_row_tables, ","));
   }
   if (schedule.clips_norm) text += " clip-norm";
   if (schedule.num_weight_versions != 1) {

@@ -23,6 +23,9 @@
 //           stages of one replica that hold it
 //   SC0     scalars over all ranks: 0 losses and item counts,   ScalarExchange
 //           1 squared gradient norms
+//   SX2     of row tables over the replicas: 0 how many rows    RowExchangeStep
+//           each has read, 1 which, from 2 on the sums of the
+//           gradients of those rows, table by table
 //
 // A chunk is one piece of the model on a rank. With S stages, chunk c of stage s is virtual stage
 // c * S + s; with placement=v, every odd chunk runs backwards: c * S + (S - 1 - s). What goes from
@@ -59,6 +62,9 @@
 //           | "tied=" group { "," group }      group = N "+" N { "+" N }: the stages that hold it
 //           | "tied-buckets=" N { "," N }      one number a stage: of its buckets, the last so many
 //                                              are summed after TR; all where there are tied groups
+//           | "row-tables=" N { "," N }        one number a stage: tables whose gradients are
+//           summed
+//                                              row by row; all 0 when absent
 //           | "clip-norm"
 //           | "versions=" N                  1 when absent
 //           | "found=" N { "," N }           one number a stage
@@ -97,6 +103,7 @@ enum class ActionKind : uint8_t {
   kAllReduce,
   kTiedReduce,
   kScalars,
+  kRowExchange,
 };
 
 // A compute action occupies the device.
@@ -127,7 +134,7 @@ enum class ActionKind : uint8_t {
   return kind != ActionKind::kUpdate && !is_collective(kind);
 }
 
-inline constexpr int32_t kNumActionKinds = 14;
+inline constexpr int32_t kNumActionKinds = 15;
 // What the tags of transfers have room for (exec/tags.h).
 inline constexpr int32_t kMaxMicroBatches = 1 << 14;
 inline constexpr int32_t kMaxChunks = 1 << 4;
@@ -135,21 +142,31 @@ inline constexpr int32_t kMaxChunks = 1 << 4;
 inline constexpr size_t kMaxSendsInFlight = 16;
 
 enum class ScalarExchange : int32_t { kLosses = 0, kSquaredNorms = 1 };
+// The index of SX, once a stage but for the sums, of which there is one a row table: table t has
+// kFirstSum + t.
+enum class RowExchangeStep : int32_t { kCounts = 0, kIds = 1, kFirstSum = 2 };
+[[nodiscard]] constexpr int32_t sum_of_row_table(int32_t table) {
+  return static_cast<int32_t>(RowExchangeStep::kFirstSum) + table;
+}
 
 struct Action {
   ActionKind kind = ActionKind::kForward;
-  int32_t index = 0;  // micro-batch, bucket, tied group or ScalarExchange; 0 for U
+  int32_t index = 0;  // micro-batch, bucket, tied group, ScalarExchange or RowExchangeStep; 0 for U
   int32_t chunk = 0;
   int32_t batch = 0;  // -1, 0 or 1: of the step before, of this one, of the next; see unroll.h
   bool operator==(const Action&) const = default;
 };
 
 // Whether an action needs the result of a collective that its rank has issued before it, of its own
-// batch: an AR the sums of tied gradients, SC1 all gradients and the number of items, U all there
-// is.
+// batch: an AR the sums of tied gradients, SX1 and the sums of rows what SX0 and SX1 tell, SC1 all
+// gradients and the number of items, U all there is.
 [[nodiscard]] constexpr bool waits_for(const Action& action, const Action& collective) {
   if (action.batch != collective.batch) return false;
   if (action.kind == ActionKind::kAllReduce) return collective.kind == ActionKind::kTiedReduce;
+  if (action.kind == ActionKind::kRowExchange) {
+    return collective.kind == ActionKind::kRowExchange && collective.index < action.index &&
+           collective.index < static_cast<int32_t>(RowExchangeStep::kFirstSum);
+  }
   if (action.kind == ActionKind::kScalars) {
     return action.index == static_cast<int32_t>(ScalarExchange::kSquaredNorms);
   }
@@ -179,6 +196,8 @@ struct Schedule {
   // By stage, or empty for all of the stages that hold a tied group: how many of the buckets come
   // after TR, the last ones. (What is in the others no other stage holds.)
   std::vector<int32_t> num_tied_buckets = {};
+  // By stage, or empty for none: parameters of which a batch reads and changes a few rows.
+  std::vector<int32_t> num_row_tables = {};
   bool clips_norm = false;  // SC1 before U
   int32_t num_weight_versions = 1;
   // By stage, or empty: what of its batch the step finds done, and of the next batch it does.

@@ -56,6 +56,10 @@ int32_t ScheduleIndex::num_indices(int32_t rank, ActionKind kind) const {
       return 2;
     case ActionKind::kTiedReduce:
       return static_cast<int32_t>(schedule_.tied_groups.size());
+    case ActionKind::kRowExchange: {
+      const int32_t tables = num_row_tables(schedule_, stage_of(schedule_, rank));
+      return tables == 0 ? 0 : sum_of_row_table(tables);
+    }
     case ActionKind::kAllReduce:
       return schedule_.num_buckets[static_cast<size_t>(stage_of(schedule_, rank))];
     default:

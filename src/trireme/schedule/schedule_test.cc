@@ -23,13 +23,17 @@ TEST(Action, TextAndParserAreInverses) {
 
 TEST(Action, ParserNamesTheWordAndWhatIsWrong) {
   const std::vector<std::pair<std::string, std::string>> rows = {
-      {"Q3", "unknown action \"Q3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
-      {"", "unknown action \"\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
-      {"f3", "unknown action \"f3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
-      {"F-3", "unknown action \"F-3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
+      {"Q3",
+       "unknown action \"Q3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC, SX"},
+      {"", "unknown action \"\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC, SX"},
+      {"f3",
+       "unknown action \"f3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC, SX"},
+      {"F-3",
+       "unknown action \"F-3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC, SX"},
       {"F", "action \"F\": F needs a number"},
       {"Fc", "action \"Fc\": Fc needs a number"},
-      {"FC3", "unknown action \"FC3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
+      {"FC3",
+       "unknown action \"FC3\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC, SX"},
       {"I3.0", "action \"I3.0\": a chunk is a number from 1 (0 is not written)"},
       {"F03", "action \"F03\": F needs a number"},
       {"F.1", "action \"F.1\": F needs a number"},
@@ -38,10 +42,12 @@ TEST(Action, ParserNamesTheWordAndWhatIsWrong) {
       {"F3.0", "action \"F3.0\": a chunk is a number from 1 (0 is not written)"},
       {"F3.", "action \"F3.\": a chunk is a number from 1 (0 is not written)"},
       {"F3.1.2", "action \"F3.1.2\": a chunk is a number from 1 (0 is not written)"},
+      {"SX1.2", "action \"SX1.2\": SX has no chunk"},
       {"AR1.2", "action \"AR1.2\": AR has no chunk"},
       {"U0", "action \"U0\": U takes no number"},
       {"\x1b[2J",
-       "unknown action \"\\x1b[2J\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC"},
+       "unknown action \"\\x1b[2J\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, SC, "
+       "SX"},
       {"F3\n" + std::string(1000, 'x'),
        "action \"F3\\x0a" + std::string(54, 'x') + " [cut]\": F needs a number"}};
   for (const auto& [text, message] : rows) EXPECT_EQ(message_of(parse_action(text)), message);
@@ -84,7 +90,7 @@ TEST(Schedule, ParserNamesLineAndWord) {
       {"schedule x stages=1 stages=2", "line 1: field \"stages\" is given twice"},
       {"schedule x speed=9",
        "line 1: unknown field \"speed=9\"; known are stages, chunks, placement, micro-batches, "
-       "look-ahead, buckets, tied, tied-buckets, clip-norm, versions, found, ahead, "
+       "look-ahead, buckets, tied, tied-buckets, row-tables, clip-norm, versions, found, ahead, "
        "updates-at-end, "
        "early-sums, one-urgency, "
        "evaluation"},
@@ -102,7 +108,7 @@ TEST(Schedule, ParserNamesLineAndWord) {
       {header + "rank", "line 2: expected \"rank 0:\", found \"rank\""},
       {header + "\nrank 0: F0 B0\nrank 1: F0 Q9",
        "line 4: unknown action \"Q9\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, "
-       "SC"}};
+       "SC, SX"}};
   for (const auto& [text, message] : rows) EXPECT_EQ(message_of(parse_schedule(text)), message);
 }
 

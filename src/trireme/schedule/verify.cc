@@ -45,7 +45,11 @@ constexpr ScheduleRule kRules[] = {
      check_bucket_reductions},
     {"tied-before-buckets", "tied gradients are reduced over stages before replicas",
      check_tied_before_buckets},
-    {"norms", "SC1 comes exactly when clipping, after SC0, TR and AR", check_norms},
+    {"row-exchanges",
+     "SX0 comes after the last forward, SX1 after it, and the sum of each table after the last "
+     "backward",
+     check_row_exchanges},
+    {"norms", "SC1 comes exactly when clipping, after SC0, TR, AR and SX", check_norms},
     {"collective-order", "members issue the collectives of a communicator in one order",
      check_collective_order},
     {"one-weight-version", "forward and backward of a micro-batch see the same weights",
@@ -67,6 +71,7 @@ Status check_border(std::span<const Schedule> steps, size_t i) {
       before.num_micro_batches.size() != after.num_micro_batches.size() ||
       before.tied_groups != after.tied_groups || before.num_ahead != after.num_found ||
       before.num_tied_buckets != after.num_tied_buckets ||
+      before.num_row_tables != after.num_row_tables ||
       before.communication != after.communication ||
       (before.clips_norm != after.clips_norm && !after.num_found.empty())) {
     return Error{fmt::format("step {} does not find what step {} leaves", i, i - 1)};

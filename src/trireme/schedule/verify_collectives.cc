@@ -108,6 +108,28 @@ Status check_tied_before_buckets(const ScheduleIndex& index) {
   return Status();
 }
 
+Status check_row_exchanges(const ScheduleIndex& index) {
+  if (!index.schedule().is_training) return Status();
+  constexpr Action kCounts{kRowExchange, static_cast<int32_t>(RowExchangeStep::kCounts)};
+  constexpr Action kIds{kRowExchange, static_cast<int32_t>(RowExchangeStep::kIds)};
+  for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
+    const int32_t count = index.num_indices(rank, kRowExchange);
+    if (count == 0) continue;
+    TRIREME_TRY(check_listed_after(index, rank, kCounts, {kForward, kForwardKeepingInput}));
+    for (int32_t exchange = kIds.index; exchange < count; ++exchange) {
+      const Action action{kRowExchange, exchange};
+      const bool is_sum = action != kIds;
+      if (is_sum) TRIREME_TRY(check_listed_after(index, rank, action, kBackwards));
+      TRIREME_TRY(check_listed_after(index, rank, action, {}));
+      const Action before = is_sum ? kIds : kCounts;
+      if (index.position(rank, action) > index.position(rank, before)) continue;
+      return Error{
+          fmt::format("rank {} issues {} before {}", rank, to_text(action), to_text(before))};
+    }
+  }
+  return Status();
+}
+
 Status check_norms(const ScheduleIndex& index) {
   const Schedule& schedule = index.schedule();
   if (!schedule.is_training) return Status();
@@ -130,6 +152,7 @@ Status check_norms(const ScheduleIndex& index) {
     }
     TRIREME_TRY(check_listed_after(index, rank, kNormsAction, {kAllReduce}));
     TRIREME_TRY(check_listed_after(index, rank, kNormsAction, {kTiedReduce}));
+    TRIREME_TRY(check_listed_after(index, rank, kNormsAction, {kRowExchange}));
     // The norm is that of gradients divided by the number of items, which SC0 brings.
     if (position < index.position(rank, kLossesAction)) {
       return Error{fmt::format("rank {} issues SC1 before SC0", rank)};
@@ -139,12 +162,12 @@ Status check_norms(const ScheduleIndex& index) {
 }
 
 Status check_collective_order(const ScheduleIndex& index) {
-  for (ActionKind kind : {kAllReduce, kScalars}) {
+  for (ActionKind kind : {kAllReduce, kScalars, kRowExchange}) {
     for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
       const std::vector<Action> actions = actions_of_kind(index, rank, kind);
       // The first member's order is the measure. A tied group has a communicator of its own, so TR
       // has no order to keep.
-      const int32_t leader = kind == kAllReduce ? stage_of(index.schedule(), rank) : 0;
+      const int32_t leader = kind == kScalars ? 0 : stage_of(index.schedule(), rank);
       const std::vector<Action> expected = actions_of_kind(index, leader, kind);
       const auto [found, wanted] = std::ranges::mismatch(actions, expected);
       if (found == actions.end() || wanted == expected.end()) continue;

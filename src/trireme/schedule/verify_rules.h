@@ -124,6 +124,7 @@ Status check_losses(const ScheduleIndex& index);
 Status check_tied_reductions(const ScheduleIndex& index);
 Status check_bucket_reductions(const ScheduleIndex& index);
 Status check_tied_before_buckets(const ScheduleIndex& index);
+Status check_row_exchanges(const ScheduleIndex& index);
 Status check_norms(const ScheduleIndex& index);
 Status check_collective_order(const ScheduleIndex& index);
 Status check_one_weight_version(const ScheduleIndex& index);

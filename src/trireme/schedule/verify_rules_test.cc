@@ -388,6 +388,60 @@ const Breach kBreaches[] = {
      "rank 2: F0 SA0 RG0 B0 SC0 AR0 AR1 TR0 U\n"
      "rank 3: RA0 F0 B0 SG0 SC0 TR0 AR0 U\n",
      "rank 0 issues AR1 before TR0"},
+    {"shape", "schedule x stages=2 micro-batches=1,1 row-tables=1\n",
+     "row-tables= has 1 numbers for 2 stages"},
+    {"shape", "schedule x stages=1 micro-batches=1 row-tables=1\n",
+     "stage 0 has 1 row tables: with 1 replicas there are 0 to 0"},
+    {"index-range",
+     "schedule x stages=1 micro-batches=1,1\n"
+     "rank 0: F0 SX0 B0 SC0 U\n"
+     "rank 1: F0 SX0 B0 SC0 U\n",
+     "rank 0 lists SX0, but its number of row exchanges is 0"},
+    {"legal-here",
+     "schedule x stages=1 micro-batches=1,1 row-tables=1 evaluation\n"
+     "rank 0: F0 SX0 SC0\n"
+     "rank 1: F0 SX0 SC0\n",
+     "rank 0 lists SX0, but an evaluation has no gradients"},
+    {"row-exchanges",
+     "schedule x stages=1 micro-batches=1,1 row-tables=1\n"
+     "rank 0: F0 B0 SC0 SX1 SX2 U\n"
+     "rank 1: F0 B0 SC0 SX1 SX2 U\n",
+     "rank 0 misses SX0 (numbers of rows that were read, over ranks 0, 1)"},
+    {"row-exchanges",
+     "schedule x stages=1 micro-batches=2,2 row-tables=1\n"
+     "rank 0: F0 SX0 F1 B0 B1 SC0 SX1 SX2 U\n"
+     "rank 1: F0 SX0 F1 B0 B1 SC0 SX1 SX2 U\n",
+     "rank 0 issues SX0 before F1"},
+    {"row-exchanges",
+     "schedule x stages=1 micro-batches=1,1 row-tables=1\n"
+     "rank 0: F0 SX0 B0 SC0 SX2 U\n"
+     "rank 1: F0 SX0 B0 SC0 SX2 U\n",
+     "rank 0 misses SX1 (rows that were read, over ranks 0, 1)"},
+    {"row-exchanges",
+     "schedule x stages=1 micro-batches=1,1 row-tables=1\n"
+     "rank 0: F0 SX0 SX1 SX2 B0 SC0 U\n"
+     "rank 1: F0 SX0 SX1 SX2 B0 SC0 U\n",
+     "rank 0 issues SX2 before B0"},
+    {"row-exchanges",
+     "schedule x stages=1 micro-batches=1,1 row-tables=2\n"
+     "rank 0: F0 SX0 B0 SC0 SX2 SX1 SX3 U\n"
+     "rank 1: F0 SX0 B0 SC0 SX2 SX1 SX3 U\n",
+     "rank 0 issues SX2 before SX1"},
+    {"row-exchanges",
+     "schedule x stages=1 micro-batches=1,1 row-tables=2\n"
+     "rank 0: F0 SX0 B0 SC0 SX1 SX2 U\n"
+     "rank 1: F0 SX0 B0 SC0 SX1 SX2 U\n",
+     "rank 0 misses SX3 (gradient rows of table 1 over ranks 0, 1)"},
+    {"norms",
+     "schedule x stages=1 micro-batches=1,1 row-tables=1 clip-norm\n"
+     "rank 0: F0 SX0 SX1 B0 SC0 SC1 SX2 U\n"
+     "rank 1: F0 SX0 SX1 B0 SC0 SC1 SX2 U\n",
+     "rank 0 issues SC1 before SX2"},
+    {"collective-order",
+     "schedule x stages=1 micro-batches=1,1 row-tables=2\n"
+     "rank 0: F0 SX0 SX1 B0 SC0 SX2 SX3 U\n"
+     "rank 1: F0 SX0 SX1 B0 SC0 SX3 SX2 U\n",
+     "rank 1 issues SX3 where rank 0 issues SX2"},
     {"deadlock",
      "schedule x stages=2 micro-batches=1,1 buckets=1,1 tied=0+1\n"
      "rank 0: F0 SA0 RG0 B0 SC0 TR0 AR0 U\n"

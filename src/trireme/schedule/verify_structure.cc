@@ -55,6 +55,10 @@ Status check_buckets(const Schedule& schedule) {
                       count, schedule.num_micro_batches.size(), max_count)};
     }
   }
+  return Status();
+}
+
+Status check_tied_buckets(const Schedule& schedule) {
   if (schedule.num_tied_buckets.empty()) return Status();
   if (schedule.num_tied_buckets.size() != schedule.num_buckets.size()) {
     return Error{fmt::format("tied-buckets= has {} numbers for {} stages",
@@ -67,6 +71,22 @@ Status check_buckets(const Schedule& schedule) {
     if (count >= 0 && count <= max_count) continue;
     return Error{fmt::format("stage {} has {} tied buckets: of its {} there are 0 to {}", stage,
                              count, schedule.num_buckets[static_cast<size_t>(stage)], max_count)};
+  }
+  return Status();
+}
+
+Status check_row_tables(const Schedule& schedule) {
+  if (schedule.num_row_tables.empty()) return Status();
+  if (schedule.num_row_tables.size() != static_cast<size_t>(schedule.num_stages)) {
+    return Error{fmt::format("row-tables= has {} numbers for {} stages",
+                             schedule.num_row_tables.size(), schedule.num_stages)};
+  }
+  const int32_t max_count = schedule.num_micro_batches.size() == 1 ? 0 : kMaxCount;
+  for (size_t stage = 0; stage < schedule.num_row_tables.size(); ++stage) {
+    const int32_t count = schedule.num_row_tables[stage];
+    if (count >= 0 && count <= max_count) continue;
+    return Error{fmt::format("stage {} has {} row tables: with {} replicas there are 0 to {}",
+                             stage, count, schedule.num_micro_batches.size(), max_count)};
   }
   return Status();
 }
@@ -130,6 +150,8 @@ std::string_view counted_by(ActionKind kind) {
       return "gradient buckets";
     case ActionKind::kTiedReduce:
       return "tied groups";
+    case ActionKind::kRowExchange:
+      return "row exchanges";
     case ActionKind::kScalars:
       return "scalar exchanges";
     default:
@@ -144,7 +166,8 @@ std::string_view why_illegal(const ScheduleIndex& index, int32_t rank, const Act
                         action.index == static_cast<int32_t>(ScalarExchange::kSquaredNorms);
   const bool is_gradient = (is_compute(action.kind) && action.kind != kForward) ||
                            action.kind == kSendGradient || action.kind == kReceiveGradient ||
-                           action.kind == kAllReduce || action.kind == kTiedReduce || is_norms;
+                           action.kind == kAllReduce || action.kind == kTiedReduce ||
+                           action.kind == kRowExchange || is_norms;
   if (is_gradient && !schedule.is_training) return "an evaluation has no gradients";
   if (action.kind == kReceiveActivation || action.kind == kSendGradient) {
     if (is_first_virtual_stage(schedule, rank, action.chunk)) {
@@ -178,6 +201,8 @@ Status check_shape(const ScheduleIndex& index) {
   }
   TRIREME_TRY(check_counts(schedule));
   TRIREME_TRY(check_buckets(schedule));
+  TRIREME_TRY(check_tied_buckets(schedule));
+  TRIREME_TRY(check_row_tables(schedule));
   TRIREME_TRY(check_neighbours(schedule));
   return check_tied_groups(schedule);
 }

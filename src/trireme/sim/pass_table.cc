@@ -30,6 +30,11 @@ Status verify_step_costs(const StepCosts& costs, const Schedule& schedule) {
       return Error{fmt::format("stage {} has costs of {} buckets, but the schedule has {}", s,
                                costs.stages[s].bucket_bytes.size(), schedule.num_buckets[s])};
     }
+    const auto num_tables = static_cast<size_t>(num_row_tables(schedule, static_cast<int32_t>(s)));
+    if (has_replicas && costs.stages[s].rows.table_bytes.size() != num_tables) {
+      return Error{fmt::format("stage {} has costs of {} row tables, but the schedule has {}", s,
+                               costs.stages[s].rows.table_bytes.size(), num_tables)};
+    }
   }
   if (costs.tied_bytes.size() != schedule.tied_groups.size()) {
     return Error{fmt::format("there are costs of {} tied groups, but the schedule has {}",

@@ -43,6 +43,28 @@ TEST(Simulate, OneFOneBShowsTheLatencyOfASlowHopInEachMicroBatch) {
   EXPECT_EQ(step(10) - step(8), 2 * (3 * kSecond + 300'000'000));
 }
 
+// A ring of two carries as many bytes each way as it sums: a count of each replica, 100 bytes of
+// ids, which travel while the backward runs, and the rows.
+TEST(Simulate, RowsAreSummedInThreeExchanges) {
+  const Result<Schedule> schedule =
+      build_schedule("1f1b", {.num_stages = 1, .num_micro_batches = {1, 1}, .num_row_tables = {1}});
+  ASSERT_TRUE(schedule.ok()) << schedule.error().message;
+  StepCosts costs = costs_of(1, 0);
+  costs.stages[0].rows = {.id_bytes = 100, .table_bytes = {500}};
+  const Simulation simulation = run(schedule.value(), costs, star(2, {.bandwidth = 1000}));
+  EXPECT_EQ(simulation.step, 3 * kSecond + (2 * 8 + 500) * (kSecond / 1000));
+}
+
+TEST(Simulate, RefusesCostsOfOtherRowTables) {
+  const Result<Schedule> schedule =
+      build_schedule("1f1b", {.num_stages = 1, .num_micro_batches = {1, 1}, .num_row_tables = {1}});
+  StepCosts costs = costs_of(1, 0);
+  costs.stages[0].bucket_bytes.clear();
+  const Result<Simulation> refused = simulate(schedule.value(), costs, star(2, {.bandwidth = 1}));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "stage 0 has costs of 0 row tables, but the schedule has 1");
+}
+
 TEST(Simulate, TransfersOfOneConnectionTakeTurnsAndOthersShare) {
   // All activations leave stage 0 before stage 1 can be done: gpipe of very short passes.
   StepCosts costs = costs_of(2, 1000);

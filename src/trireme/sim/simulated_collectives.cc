@@ -13,11 +13,17 @@ int32_t SimulatedCollectives::communicator_of(int32_t rank, const Action& action
   const auto replicas = static_cast<int32_t>(schedule.num_micro_batches.size());
   if (action.kind == kScalars) return 0;
   if (action.kind == kAllReduce) return 1 + stage_of(schedule, rank);
-  return 1 + schedule.num_stages + action.index * replicas + replica_of(schedule, rank);
+  if (action.kind == kRowExchange) return 1 + schedule.num_stages + stage_of(schedule, rank);
+  return 1 + 2 * schedule.num_stages + action.index * replicas + replica_of(schedule, rank);
 }
 
 int64_t SimulatedCollectives::bytes_of(int32_t rank, const Action& action) const {
   if (action.kind == kScalars) return state_.costs.scalar_bytes;
+  if (action.kind == kRowExchange) {
+    const size_t replicas = state_.schedule.num_micro_batches.size();
+    return row_exchange_cost(costs_of(state_, rank).rows, action.index,
+                             static_cast<int32_t>(replicas));
+  }
   return action.kind == kAllReduce ? costs_of(state_, rank).bucket_bytes[action.index]
                                    : state_.costs.tied_bytes[action.index];
 }

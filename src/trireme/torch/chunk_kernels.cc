@@ -105,7 +105,8 @@ Status ChunkKernels::run(MicroBatch& batch, MicroBatchId id,
                          .num_samples = step.shares[id.index].size,
                          .builds_graph = run != Run::kForwardOnly,
                          .splits_backward = step.splits_backward,
-                         .share = nullptr};
+                         .share = nullptr,
+                         .rows = run == Run::kRecompute ? nullptr : step.rows};
   if (step.final_gradients != nullptr && context.builds_graph) {
     context.share =
         &shares_.try_emplace(id, *step.final_gradients, stage_.inputs, graph_.inputs.size())

@@ -25,6 +25,7 @@
 #include "trireme/torch/final_gradients.h"
 #include "trireme/torch/interpreter.h"
 #include "trireme/torch/parameters.h"
+#include "trireme/torch/row_exchange.h"
 
 namespace trireme {
 
@@ -39,6 +40,7 @@ struct ChunkStep {
   std::vector<StepShares::Share> shares;      // by micro-batch of this replica
   std::vector<SymbolValues> symbols;          // the same
   FinalGradients* final_gradients = nullptr;  // learns which sums are whole; may be null
+  RowExchange* rows = nullptr;                // learns which rows are read; may be null
 };
 
 // What a forward keeps for its backward: the graph of autograd, or only what recompute() needs.

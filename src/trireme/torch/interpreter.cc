@@ -12,6 +12,7 @@
 #include "trireme/graph/draws.h"
 #include "trireme/graph/op_cost.h"
 #include "trireme/graph/op_rules.h"
+#include "trireme/plan/row_tables.h"
 #include "trireme/torch/direct_gradients.h"
 #include "trireme/torch/guard.h"
 #include "trireme/torch/random_operators.h"
@@ -31,8 +32,10 @@ struct Interpreter::Step {
   // autograd adds when `call` runs, and when `direct` does.
   std::vector<int32_t> parameters;
   std::vector<int32_t> parameters_beside_direct;
-  bool normalizes_batch = false;  // a batch_norm by the statistics of the micro-batch
-  std::vector<ValueId> dropped;   // values whose last use this is
+  std::optional<RowRead> row_read;  // in training, of a parameter
+  int32_t row_table = -1;           // that parameter, as an index into Graph::inputs
+  bool normalizes_batch = false;    // a batch_norm by the statistics of the micro-batch
+  std::vector<ValueId> dropped;     // values whose last use this is
 
   void count_additions(bool is_direct, GradientShare& share) const {
     for (const int32_t input : is_direct ? parameters_beside_direct : parameters) {
@@ -183,6 +186,7 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
               .direct = {},
               .parameters = {},
               .parameters_beside_direct = {},
+              .row_read = {},
               .normalizes_batch = mode == Mode::kTraining && base_name(node.op) == "batch_norm" &&
                                   flag_of(node, "training"),
               .dropped = {}};
@@ -200,6 +204,15 @@ Result<std::unique_ptr<Interpreter>> Interpreter::make(const Graph& graph,
     if (mode == Mode::kTraining) step.parameters = trained_parameters(graph, operands(node));
     if (step.direct.has_value()) {
       step.parameters_beside_direct = trained_parameters(graph, {step.direct->input()});
+    }
+    if (mode == Mode::kTraining) step.row_read = row_read(node);
+    if (step.row_read.has_value()) {
+      const std::vector<int32_t> found = trained_parameters(graph, {step.row_read->table});
+      if (found.empty()) {
+        step.row_read.reset();
+      } else {
+        step.row_table = found[0];
+      }
     }
     interpreter->steps_.push_back(std::move(step));
   }
@@ -240,6 +253,9 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
         }
         store_outputs(graph_, node, stack, values, run);
         stack.clear();
+      }
+      if (run.rows != nullptr && step.row_read.has_value()) {
+        run.rows->read(step.row_table, values[step.row_read->ids.value]);
       }
       for (const ValueId id : step.dropped) values[id.value].reset();
     }

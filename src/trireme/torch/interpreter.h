@@ -13,6 +13,7 @@
 #include "trireme/graph/graph.h"
 #include "trireme/torch/final_gradients.h"
 #include "trireme/torch/operator_call.h"
+#include "trireme/torch/row_exchange.h"
 
 namespace trireme {
 
@@ -25,6 +26,7 @@ struct InterpreterRun {
   bool builds_graph = true;        // of autograd, in training
   bool splits_backward = false;    // weight gradients may be deferred (direct_gradients.h)
   GradientShare* share = nullptr;  // learns what will add to it; may be null
+  RowExchange* rows = nullptr;     // learns which rows of tables are read; may be null
 };
 
 class Interpreter {

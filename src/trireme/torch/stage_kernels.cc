@@ -50,9 +50,7 @@ class TorchStageKernels : public StageKernels {
     // Of the whole process; all of its ranks run one model.
     at::set_default_dtype(c10::scalarTypeToTypeMeta(scalar_type(default_dtype(graph_))));
     TRIREME_TRY(Parameters first, Parameters::load(*options_.archive, graph_, stage_,
-                                                   {.bytes = options_.bucket_bytes,
-                                                    .tied = tied_inputs(*options_.partition)},
-                                                   options_.initial));
+                                                   options_.buckets, options_.initial));
     versions_.push_back(std::move(first));
     if (options_.num_weight_versions == 2) {
       TRIREME_TRY(Parameters second, versions_[0].make_version());
@@ -123,6 +121,8 @@ class TorchStageKernels : public StageKernels {
           return tied_reduction(open(batch_of(action)), action.index);
         case ActionKind::kScalars:
           return scalars(open(batch_of(action)), static_cast<ScalarExchange>(action.index));
+        case ActionKind::kRowExchange:
+          return row_exchange(open(batch_of(action)), action.index);
         default:
           check_failed(__FILE__, __LINE__, "a communication action", to_text(action));
       }
@@ -136,8 +136,10 @@ class TorchStageKernels : public StageKernels {
       return action.index == static_cast<int32_t>(ScalarExchange::kLosses) ? finish_losses(batch)
                                                                            : finish_norms(batch);
     }
-    if (action.kind == ActionKind::kAllReduce &&
-        action.index == static_cast<int32_t>(versions_[0].buckets().size())) {
+    if (action.kind == ActionKind::kRowExchange) {
+      return guard([&] { batch.rows->finish(action.index); });
+    }
+    if (action.kind == ActionKind::kAllReduce && action.index == num_summed_buckets()) {
       return guard([&] {
         moving_.finish_step(batch.moving_sum,
                             static_cast<int64_t>(num_global_micro_batches(batch)));
@@ -217,6 +219,7 @@ class TorchStageKernels : public StageKernels {
     StepOutcome outcome;
     at::Tensor moving_sum;
     std::optional<FinalGradients> final_gradients;  // of several replicas
+    std::optional<RowExchange> rows;                // the same, of a stage with row tables
   };
 
   // --- steps -----------------------------------------------------------------------------------
@@ -250,13 +253,31 @@ class TorchStageKernels : public StageKernels {
     const int64_t number = batch.step.number;
     FinalGradients& final_gradients = batch.final_gradients.emplace(
         versions_[batch.version].buckets(), graph_.inputs.size(), [this, number](int32_t bucket) {
-          if (on_final_ == nullptr) return;
+          if (on_final_ == nullptr || bucket >= num_summed_buckets()) return;
           on_final_({ActionKind::kAllReduce, bucket, 0, static_cast<int32_t>(number - at_hand_)});
         });
     for (const auto& chunk : chunks_) {
       final_gradients.expect(chunk->inputs(), static_cast<int32_t>(batch.step.shares.size()));
     }
     batch.step.final_gradients = &final_gradients;
+    watch_rows(batch);
+  }
+
+  void watch_rows(Batch& batch) {
+    const Parameters& parameters = versions_[batch.version];
+    std::vector<RowExchange::Table> tables;
+    for (const GradientBucket& bucket : parameters.buckets()) {
+      if (!bucket.is_row_table) continue;
+      tables.push_back({bucket.inputs[0], parameters.accumulator(bucket.inputs[0])});
+    }
+    if (tables.empty()) return;
+    batch.step.rows = &batch.rows.emplace(std::move(tables), options_.replica, options_.dp);
+  }
+
+  // Those of AR; row tables come behind them.
+  [[nodiscard]] int32_t num_summed_buckets() const {
+    return static_cast<int32_t>(
+        std::ranges::count(versions_[0].buckets(), false, &GradientBucket::is_row_table));
   }
 
   // With two versions, W(t) is version t % 2, and both are W(0) at first. Batch t sees W(t-1), and
@@ -378,9 +399,17 @@ class TorchStageKernels : public StageKernels {
 
   Result<Message> reduction(Batch& batch, int32_t index) {
     const Parameters& parameters = versions_[batch.version];
-    if (index == static_cast<int32_t>(parameters.buckets().size())) return moving_message(batch);
+    if (index == num_summed_buckets()) return moving_message(batch);
     Message message = hold({parameters.bucket_memory(index)});
     message.dtype = parameters.buckets()[index].dtype;
+    return message;
+  }
+
+  static Result<Message> row_exchange(Batch& batch, int32_t index) {
+    const at::Tensor tensor = batch.rows->message(index);
+    if (!tensor.defined()) return Message();
+    Message message = hold({tensor});
+    message.dtype = tensor.scalar_type() == at::kDouble ? DType::kFloat64 : DType::kFloat32;
     return message;
   }
 

@@ -52,7 +52,7 @@ struct StageOptions {
   // 2: batch t is trained at the weights that the batches before t-1 have made, Schedule's
   // num_weight_versions. Refused with `dp` above 1 for a model that keeps moving averages.
   int32_t num_weight_versions = 1;
-  int64_t bucket_bytes = kDefaultBucketBytes;
+  BucketOptions buckets;  // of the gradients
   int32_t num_threads = 1;
 };
 

@@ -18,7 +18,9 @@ using TransferKey = std::tuple<int32_t, int32_t, int32_t, bool, int32_t>;
 using CollectiveKey = std::tuple<int32_t, ActionKind, int32_t, int32_t>;
 
 int32_t communicator_of(const Timeline& timeline, const TimelineEvent& event) {
-  if (event.action.kind == kAllReduce) return event.rank % timeline.num_stages;
+  if (event.action.kind == kAllReduce || event.action.kind == kRowExchange) {
+    return event.rank % timeline.num_stages;
+  }
   if (event.action.kind == kTiedReduce) return event.rank / timeline.num_stages;
   return 0;
 }

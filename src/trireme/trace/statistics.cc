@@ -240,6 +240,9 @@ class Reader {
     if (each.action.kind == ActionKind::kAllReduce) {
       return fmt::format("AR stage {}", each.rank % timeline_.num_stages);
     }
+    if (each.action.kind == ActionKind::kRowExchange) {
+      return fmt::format("SX stage {}", each.rank % timeline_.num_stages);
+    }
     if (each.action.kind == ActionKind::kTiedReduce) {
       return fmt::format("TR replica {}", each.rank / timeline_.num_stages);
     }

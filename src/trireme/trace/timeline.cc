@@ -90,6 +90,7 @@ EventClass event_class_of(ActionKind kind) {
     case ActionKind::kAllReduce:
     case ActionKind::kTiedReduce:
     case ActionKind::kScalars:
+    case ActionKind::kRowExchange:
       return EventClass::kCollective;
   }
   check_failed(__FILE__, __LINE__, "an action of a known kind", "");

@@ -60,7 +60,7 @@ class RankLoop {
                          .seed = request.seed,
                          .clip_norm = request.clip_norm,
                          .optimizer = {},
-                         .bucket_bytes = setup_.plan.bucket_bytes,
+                         .buckets = setup_.buckets,
                          .num_threads = request.threads};
     TRIREME_TRY(load_operator_libraries(request.operator_libraries));
     TRIREME_TRY(check_library_operators(setup_.graph, request.operator_libraries));
@@ -77,6 +77,7 @@ class RankLoop {
       options.partition = &setup_.eval_model->partition;
       options.initial = nullptr;
       options.optimizer = {};
+      options.buckets = {};
       options.num_weight_versions = 1;
       TRIREME_TRY(eval_kernels_, StageKernels::make(options));
     }

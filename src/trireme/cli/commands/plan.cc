@@ -1,6 +1,7 @@
 // `trireme plan`: what would go where, and why; nothing runs.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,10 +28,26 @@ namespace {
 struct PlanRequest {
   std::string model;
   PlanChoice plan;
+  std::optional<int64_t> batch;
   std::string output;
   bool wants_json = false;
   bool shows_schedule = false;
 };
+
+nlohmann::json row_tables_json(const Graph& graph, const Partition& partition,
+                               const RowTableOptions& options) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const RowTable& table :
+       possible_row_tables(graph, partition, options.step_samples, options.dp)) {
+    json.push_back({{"name", graph.inputs[static_cast<size_t>(table.input)].names[0]},
+                    {"num_rows", table.num_rows},
+                    {"expected_rows", table.rows},
+                    {"row_exchange_bytes", table.row_exchange_bytes()},
+                    {"dense_bytes", table.dense_bytes()},
+                    {"is_chosen", options.dp > 1 && is_chosen(table, options.choice)}});
+  }
+  return json;
+}
 
 Result<std::string> run_plan(const PlanRequest& request) {
   TRIREME_TRY(check_distinct({{"-o", request.output}}, {{"MODEL", request.model}}));
@@ -41,6 +58,11 @@ Result<std::string> run_plan(const PlanRequest& request) {
   const Graph& graph = archive.graph();
   TRIREME_TRY(Plan plan, choose_plan(graph, request.model, request.plan));
   TRIREME_TRY(verify_plan(plan, graph));
+  TRIREME_TRY(const Partition partition, partition_by_plan(plan, graph));
+  const RowTableOptions sparse{
+      .choice = plan.sparse,
+      .step_samples = request.batch.value_or(int64_t{plan.dp} * plan.micro_batches),
+      .dp = plan.dp};
   TRIREME_TRY(const CommunicationRules communication, find_communication(plan.communication));
   TRIREME_TRY(const std::shared_ptr<const Schedule> order, own_order_of(plan));
   TRIREME_TRY(Schedule schedule,
@@ -61,6 +83,7 @@ Result<std::string> run_plan(const PlanRequest& request) {
         {"chunks", plan.chunks},
         {"communication", plan.communication},
         {"num_nodes", plan.num_nodes},
+        {"row_tables", row_tables_json(graph, partition, sparse)},
         {"num_parameters_without_values", archive.num_parameters_without_values()}};
     for (const PlanStage& stage : plan.stages) {
       json["stages"].push_back({{"first_node", stage.first_node},
@@ -79,6 +102,8 @@ Result<std::string> run_plan(const PlanRequest& request) {
        {note_on_micro_batches(graph, plan.micro_batches), note_on_samples(archive, plan)}) {
     if (!note.empty()) text += fmt::format("  {}\n", note);
   }
+  const std::string tables = row_tables_to_text(graph, partition, sparse);
+  if (!tables.empty()) text += "\n" + tables;
   if (request.shows_schedule) text += "\n" + draw(schedule);
   return text;
 }
@@ -89,6 +114,9 @@ RequestMaker add_plan(CLI::App& app) {
   const auto request = std::make_shared<PlanRequest>();
   app.add_option("MODEL", request->model, "a .pt2")->required()->check(not_empty());
   add_plan_options(app, request->plan);
+  app.add_option("--batch", request->batch,
+                 "samples of a step, by which --sparse chooses [one a micro-batch]")
+      ->check(positive());
   app.add_option("-o,--output", request->output, "write the plan to this YAML file")
       ->check(not_empty());
   app.add_flag("--show-schedule", request->shows_schedule, "draw the schedule of one step");

@@ -61,6 +61,16 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
       ->capture_default_str()
       ->transform(positive())
       ->group("Plan");
+  app.add_option_function<std::string>(
+         "--sparse",
+         [&plan](const std::string& text) {
+           const Result<SparseChoice> choice = parse_sparse_choice(text);
+           if (!choice.ok()) throw CLI::ValidationError("--sparse", choice.error().message);
+           plan.sparse = choice.value();
+         },
+         "gradients of embedding tables are summed row by row, for the rows that a batch reads: "
+         "auto (where that saves half of the bytes and a megabyte), never, always [auto]")
+      ->group("Plan");
   app.add_option(
          "--cut", plan.cut,
          "cut before these modules instead of where flops balance: h.3,h.6; pp x chunks - 1 "

@@ -105,15 +105,15 @@ std::string step_contradiction(const StepRequest& request, const CLI::App& app) 
       return fmt::format("{} says what {} says; leave it out", request.what, option);
     }
     for (const char* option : {"--pp", "--dp", "--micro-batches", "--schedule", "--chunks", "--cut",
-                               "--comm", "--bucket-bytes", "--extra-warm-ups"}) {
+                               "--comm", "--bucket-bytes", "--sparse", "--extra-warm-ups"}) {
       if (request.plan.plan_path.empty() || app.count(option) == 0) continue;
       return fmt::format("--plan {} already says what {} says; leave one of them out",
                          request.plan.plan_path, option);
     }
     return "";
   }
-  if (const char* option = given({"--schedule", "--cut", "--bucket-bytes", "--plan", "--profile",
-                                  "--optimizer", "--momentum", "--clip-norm"})) {
+  if (const char* option = given({"--schedule", "--cut", "--bucket-bytes", "--sparse", "--plan",
+                                  "--profile", "--optimizer", "--momentum", "--clip-norm"})) {
     return fmt::format("{} is for a MODEL.pt2, not for {}", option, in_quotes(request.what));
   }
   if (request.costs.empty() == request.model.empty()) {

@@ -166,7 +166,7 @@ std::string impossible_lengths(const RunRequest& run) {
 // What CLI11 cannot say about options that belong together. Empty: nothing is wrong.
 std::string contradiction(const RunRequest& run, const CLI::App& app) {
   for (const char* option : {"--pp", "--dp", "--micro-batches", "--schedule", "--chunks", "--cut",
-                             "--comm", "--bucket-bytes", "--extra-warm-ups"}) {
+                             "--comm", "--bucket-bytes", "--sparse", "--extra-warm-ups"}) {
     if (run.plan.plan_path.empty() || app.count(option) == 0) continue;
     return fmt::format("--plan {} already says what {} says; leave one of them out",
                        run.plan.plan_path, option);

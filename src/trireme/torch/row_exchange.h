@@ -1,0 +1,70 @@
+// RowExchange: which rows of its row tables the replicas of a stage read in a step, and the sums of
+// the gradients of those rows (plan/row_tables.h).
+//
+//   rows.read(input, ids)              while forwards run
+//   rows.message(kCounts), rows.finish(kCounts)
+//   rows.message(kIds), rows.finish(kIds)
+//   rows.message(sum_of_row_table(t)), rows.finish(sum_of_row_table(t))     after the last backward
+//
+// A message is a tensor that is summed in place over the replicas, in which each has filled its own
+// part of zeros: so all of them know the ids of each, and by that the union, in ascending order.
+// The rows of the union are packed, summed and put back. A replica that has not read a row of it
+// adds zeros: each sum has the bits that it has where the whole table is summed in the same order.
+//
+// All replicas decide alike, by what all know, that the whole table is summed after all: before the
+// ids, where they and the rows can be no fewer bytes, and after them, where the union is so much of
+// the table that copying costs more than is saved.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace trireme {
+
+class RowExchange {
+ public:
+  struct Table {
+    int32_t input = 0;  // index into Graph::inputs
+    at::Tensor sums;    // accumulator, a row for each of the table's
+  };
+
+  RowExchange(std::vector<Table> tables, int32_t replica, int32_t dp);
+
+  // Does nothing where the input is no table.
+  void read(int32_t input, const at::Tensor& ids);
+
+  // Of an SX (RowExchangeStep of schedule.h), in their order; undefined where nothing travels.
+  [[nodiscard]] at::Tensor message(int32_t exchange);
+  void finish(int32_t exchange);
+
+  // After SX1: the rows that any replica has read, ascending; undefined: all of them.
+  [[nodiscard]] const at::Tensor& touched(size_t table) const { return states_[table].touched; }
+
+ private:
+  struct State {
+    std::vector<at::Tensor> ids;  // of each read, once each
+    at::Tensor own;               // ids of this replica, ascending
+    bool is_whole = false;        // the table is summed whole
+    at::Tensor touched;
+    at::Tensor packed;
+  };
+
+  [[nodiscard]] int64_t count(size_t table, int32_t replica) const;
+  [[nodiscard]] int64_t ids_of(size_t table) const;
+  at::Tensor counts();
+  at::Tensor all_ids();
+  at::Tensor rows(size_t table);
+  void finish_counts();
+  void finish_ids();
+
+  std::vector<Table> tables_;
+  std::vector<State> states_;
+  int32_t replica_;
+  int32_t dp_;
+  at::Tensor counts_;  // [table, replica]
+  at::Tensor ids_;     // of tables that are not summed whole, by table and replica
+};
+
+}  // namespace trireme

@@ -121,7 +121,6 @@ bool is_chosen(const RowTable& table, SparseChoice choice) {
 
 std::vector<RowTable> choose_row_tables(const Graph& graph, const Partition& partition,
                                         const RowTableOptions& options) {
-  if (options.dp == 1 || options.choice == SparseChoice::kNever) return {};
   std::vector<RowTable> tables =
       possible_row_tables(graph, partition, options.step_samples, options.dp);
   std::erase_if(tables, [&](const RowTable& table) { return !is_chosen(table, options.choice); });

@@ -72,7 +72,7 @@ struct RowTableOptions {
 // the latencies of two more collectives are worth.
 [[nodiscard]] bool is_chosen(const RowTable& table, SparseChoice choice);
 
-// Those that are chosen; none of one replica.
+// Those that are chosen. One replica has nothing to sum, but it need not touch the other rows.
 [[nodiscard]] std::vector<RowTable> choose_row_tables(const Graph& graph,
                                                       const Partition& partition,
                                                       const RowTableOptions& options);

@@ -85,11 +85,14 @@ TEST(RowTables, AreChosenWhereTheySaveHalfAndAMegabyte) {
   EXPECT_FALSE(is_chosen(table, SparseChoice::kNever));
 }
 
-TEST(RowTables, OfOneReplicaThereAreNone) {
+TEST(RowTables, OfOneReplicaNothingIsSummed) {
   const auto [graph, partition] = model_of_one_stage();
   const RowTableOptions options{.choice = SparseChoice::kAlways, .step_samples = 20, .dp = 2};
   EXPECT_EQ(choose_row_tables(graph, partition, options).size(), 2);
-  EXPECT_TRUE(choose_row_tables(graph, partition, {.choice = SparseChoice::kAlways}).empty());
+  EXPECT_EQ(choose_row_tables(graph, partition, {.choice = SparseChoice::kAlways}).size(), 2);
+  EXPECT_EQ(
+      reductions_of(graph, partition.stages[0], 1, {.row_tables = {0, 1}}).value().num_row_tables,
+      0);
   EXPECT_EQ(row_tables_to_text(graph, partition, {.choice = SparseChoice::kAlways}), "");
 }
 

@@ -9,6 +9,30 @@
 namespace trireme {
 namespace {
 
+// The operands of the fused kernels. Rows are copied from their parameters, and put back.
+struct Operands {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> gradients;
+};
+
+Operands operands_of(const std::vector<ParameterGradient>& group) {
+  Operands operands;
+  for (const ParameterGradient& each : group) {
+    operands.parameters.push_back(each.rows.defined() ? each.parameter.index_select(0, each.rows)
+                                                      : each.parameter);
+    operands.gradients.push_back(each.gradient);
+  }
+  return operands;
+}
+
+void put_back(const std::vector<ParameterGradient>& group, const Operands& operands) {
+  for (size_t i = 0; i < group.size(); ++i) {
+    if (!group[i].rows.defined()) continue;
+    at::Tensor parameter = group[i].parameter;
+    parameter.index_copy_(0, group[i].rows, operands.parameters[i]);
+  }
+}
+
 // torch.optim.SGD; dampening 0.
 class Sgd : public Optimizer {
  public:
@@ -20,17 +44,25 @@ class Sgd : public Optimizer {
     }
   }
 
-  void step(const std::vector<std::vector<at::Tensor>>& parameters,
-            const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
+  [[nodiscard]] bool takes_rows(size_t group) const override {
+    // In 16 bits the last few elements of a tensor are rounded in another way than the others.
+    return options_.momentum == 0 && groups_[group].weight_decay == 0 &&
+           !groups_[group].parameters.empty() &&
+           !at::isReducedFloatingType(groups_[group].parameters[0].scalar_type());
+  }
+
+  void step(const std::vector<std::vector<ParameterGradient>>& gradients, double lr) override {
     for (size_t g = 0; g < groups_.size(); ++g) {
-      if (parameters[g].empty()) continue;
-      if (at::isReducedFloatingType(parameters[g][0].scalar_type())) {
-        step_reduced(g, parameters[g], gradients[g], lr);
-        continue;
+      if (gradients[g].empty()) continue;
+      const Operands operands = operands_of(gradients[g]);
+      if (at::isReducedFloatingType(operands.parameters[0].scalar_type())) {
+        step_reduced(g, operands.parameters, operands.gradients, lr);
+      } else {
+        at::_fused_sgd_(operands.parameters, operands.gradients, momentum_[g],
+                        groups_[g].weight_decay, options_.momentum, lr, /*dampening=*/0,
+                        options_.is_nesterov, /*maximize=*/false, is_first_step_);
       }
-      at::_fused_sgd_(parameters[g], gradients[g], momentum_[g], groups_[g].weight_decay,
-                      options_.momentum, lr, /*dampening=*/0, options_.is_nesterov,
-                      /*maximize=*/false, is_first_step_);
+      put_back(gradients[g], operands);
     }
     is_first_step_ = false;
   }
@@ -79,14 +111,18 @@ class AdamW : public Optimizer {
     }
   }
 
-  void step(const std::vector<std::vector<at::Tensor>>& parameters,
-            const std::vector<std::vector<at::Tensor>>& gradients, double lr) override {
+  // Averages and decay move every weight.
+  [[nodiscard]] bool takes_rows(size_t /*group*/) const override { return false; }
+
+  void step(const std::vector<std::vector<ParameterGradient>>& gradients, double lr) override {
     step_.add_(1);
     for (size_t g = 0; g < groups_.size(); ++g) {
-      if (parameters[g].empty()) continue;
+      if (gradients[g].empty()) continue;
       State& state = states_[g];
-      at::_fused_adamw_(parameters[g], gradients[g], state.averages, state.squares, {}, state.steps,
-                        lr, options_.beta1, options_.beta2, groups_[g].weight_decay, options_.eps,
+      const Operands operands = operands_of(gradients[g]);
+      at::_fused_adamw_(operands.parameters, operands.gradients, state.averages, state.squares, {},
+                        state.steps, lr, options_.beta1, options_.beta2, groups_[g].weight_decay,
+                        options_.eps,
                         /*amsgrad=*/false, /*maximize=*/false);
     }
   }

@@ -17,13 +17,21 @@ struct OptimizerGroup {
   double weight_decay = 0;
 };
 
+struct ParameterGradient {
+  at::Tensor parameter;
+  at::Tensor gradient;   // of its dtype
+  at::Tensor rows = {};  // where defined: the gradient is of these rows alone, and the others' is 0
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // One update of parameters that are like those of the groups, which may be others each time.
-  // gradients[g][i] belongs to parameter i of group g and has its dtype.
-  virtual void step(const std::vector<std::vector<at::Tensor>>& parameters,
-                    const std::vector<std::vector<at::Tensor>>& gradients, double lr) = 0;
+  // Whether an update of the group's parameters takes rows alone: a row whose gradient is zero
+  // stays as it is.
+  [[nodiscard]] virtual bool takes_rows(size_t group) const = 0;
+  // One update of parameters that are like those of the groups, which may be others each time:
+  // gradients[g][i] is of parameter i of group g.
+  virtual void step(const std::vector<std::vector<ParameterGradient>>& gradients, double lr) = 0;
 };
 
 // Error: an unknown name; lists the known ones.

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -54,8 +55,10 @@ void expect_equal_to(const OptimizerOptions& options, Update update) {
   auto optimizer = make_optimizer(options, groups);
   ASSERT_TRUE(optimizer.ok());
   for (int64_t step = 1; step <= kSteps; ++step) {
-    optimizer.value()->step({groups[0].parameters, groups[1].parameters, {}},
-                            {{gradient(0, step)}, {gradient(1, step)}, {}}, rate(step));
+    optimizer.value()->step({{{groups[0].parameters[0], gradient(0, step)}},
+                             {{groups[1].parameters[0], gradient(1, step)}},
+                             {}},
+                            rate(step));
   }
   for (int64_t g = 0; g < 2; ++g) {
     const Numbers expected = by_hand(g, update);
@@ -81,6 +84,39 @@ TEST(Optimizer, SgdIsTheFormula) {
                       });
     }
   }
+}
+
+TEST(Optimizer, PlainSgdOfRowsHasTheBitsOfTheWholeTable) {
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    for (const int64_t width : {1, 3, 8, 13, 64}) {
+      const at::Tensor whole = at::arange(100 * width).sin().reshape({100, width}).to(dtype);
+      const at::Tensor of_rows = whole.clone();
+      const at::Tensor rows = at::arange(7).mul(13);
+      const at::Tensor gradient = at::arange(7 * width).cos().reshape({7, width}).to(dtype);
+      const at::Tensor dense = at::zeros_like(whole).index_copy_(0, rows, gradient);
+      for (const auto& [parameter, each, of] :
+           {std::tuple(whole, dense, at::Tensor()), std::tuple(of_rows, gradient, rows)}) {
+        const auto optimizer = make_optimizer({.name = "sgd"}, {{.parameters = {parameter}}});
+        ASSERT_TRUE(optimizer.value()->takes_rows(0));
+        optimizer.value()->step({{{parameter, each, of}}}, 0.037);
+      }
+      EXPECT_TRUE(whole.equal(of_rows)) << dtype << " of width " << width;
+    }
+  }
+}
+
+TEST(Optimizer, WhatMovesEveryWeightTakesNoRows) {
+  const auto takes_rows = [](const OptimizerOptions& options, double decay) {
+    return make_optimizer(options, {{.parameters = {at::zeros({3, 2})}, .weight_decay = decay}})
+        .value()
+        ->takes_rows(0);
+  };
+  EXPECT_FALSE(takes_rows({.name = "sgd"}, 0.1));
+  EXPECT_FALSE(takes_rows({.name = "sgd", .momentum = 0.9}, 0));
+  EXPECT_FALSE(takes_rows({.name = "adamw"}, 0));
+  const at::Tensor of_16_bits = at::zeros({3, 2}, at::kBFloat16);
+  EXPECT_FALSE(
+      make_optimizer({.name = "sgd"}, {{.parameters = {of_16_bits}}}).value()->takes_rows(0));
 }
 
 TEST(Optimizer, AdamWIsTheFormula) {

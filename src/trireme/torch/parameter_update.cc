@@ -57,7 +57,7 @@ void ParameterUpdate::fill_squares(const Parameters& parameters, const Partition
   for (const GradientBucket& bucket : parameters.buckets()) {
     for (const int32_t index : bucket.inputs) {
       if (elsewhere.contains(index)) continue;
-      squares[index] = parameters.accumulator(index).to(at::kDouble).square().sum().item<double>();
+      squares[index] = parameters.summed(index).to(at::kDouble).square().sum().item<double>();
     }
   }
 }
@@ -70,15 +70,21 @@ void ParameterUpdate::clip(Parameters& parameters, double norm, double clip_norm
 
 void ParameterUpdate::step(const Parameters& parameters, double lr) {
   const at::NoGradGuard no_grad;
-  std::vector<std::vector<at::Tensor>> weights(group_inputs_.size());
-  std::vector<std::vector<at::Tensor>> gradients(group_inputs_.size());
+  changed_rows_.assign(parameters.values().size(), at::Tensor());
+  std::vector<std::vector<ParameterGradient>> gradients(group_inputs_.size());
   for (size_t group = 0; group < group_inputs_.size(); ++group) {
     for (const int32_t index : group_inputs_[group]) {
-      weights[group].push_back(parameters.value(index).detach());
-      gradients[group].push_back(parameters.gradient(index));
+      const at::Tensor weights = parameters.value(index).detach();
+      const Parameters::RowSums& sums = parameters.row_sums(index);
+      if (sums.rows.defined() && optimizer_->takes_rows(group)) {
+        gradients[group].push_back({weights, sums.sums.to(weights.scalar_type()), sums.rows});
+        changed_rows_[index] = sums.rows;
+      } else {
+        gradients[group].push_back({weights, parameters.gradient(index)});
+      }
     }
   }
-  optimizer_->step(weights, gradients, lr);
+  optimizer_->step(gradients, lr);
 }
 
 }  // namespace trireme

@@ -32,9 +32,13 @@ class ParameterUpdate {
   static void clip(Parameters& parameters, double norm, double clip_norm);
   // Changes the version's weights by its gradients.
   void step(const Parameters& parameters, double lr);
+  // By index into Graph::inputs, the rows that the last step has changed; undefined: all. Empty
+  // before the first.
+  [[nodiscard]] const std::vector<at::Tensor>& changed_rows() const { return changed_rows_; }
 
  private:
   std::unique_ptr<Optimizer> optimizer_;
+  std::vector<at::Tensor> changed_rows_;
   std::vector<std::vector<int32_t>> group_inputs_;  // by group of the optimizer, as graph inputs
 };
 

@@ -70,6 +70,7 @@ Result<Parameters> Parameters::load(const Archive& archive, const Graph& graph, 
   Parameters parameters;
   parameters.values_.resize(graph.inputs.size());
   parameters.accumulators_.resize(graph.inputs.size());
+  parameters.row_sums_.resize(graph.inputs.size());
   for (const int32_t index : stage.inputs) {
     const GraphInput& input = graph.inputs[index];
     if (input.kind == GraphInput::Kind::kUser) continue;
@@ -118,16 +119,31 @@ Result<Parameters> Parameters::make_version() const {
   });
 }
 
-void Parameters::copy_weights(const Parameters& other) {
+void Parameters::copy_weights(const Parameters& other, const std::vector<at::Tensor>& rows) {
   const at::NoGradGuard no_grad;
   for (const GradientBucket& bucket : buckets_) {
-    for (const int32_t index : bucket.inputs) values_[index].copy_(other.values_[index]);
+    for (const int32_t index : bucket.inputs) {
+      if (rows.empty() || !rows[index].defined()) {
+        values_[index].copy_(other.values_[index]);
+      } else {
+        values_[index].index_copy_(0, rows[index],
+                                   other.values_[index].index_select(0, rows[index]));
+      }
+    }
   }
 }
 
 void Parameters::zero_gradients() {
   is_divided_ = false;
-  for (at::Tensor& flat : flat_) flat.zero_();
+  for (size_t bucket = 0; bucket < flat_.size(); ++bucket) {
+    const int32_t first = buckets_[bucket].inputs[0];
+    if (row_sums_[first].rows.defined()) {
+      accumulators_[first].index_fill_(0, row_sums_[first].rows, 0);
+      row_sums_[first] = {};
+    } else {
+      flat_[bucket].zero_();
+    }
+  }
   for (const GradientBucket& bucket : buckets_) {
     for (const int32_t index : bucket.inputs) {
       at::Tensor& value = values_[index];
@@ -152,15 +168,23 @@ void Parameters::check_gradients() const {
 void Parameters::divide_gradients(double divisor) {
   if (is_divided_) return;
   is_divided_ = true;
-  for (at::Tensor& flat : flat_) flat.div_(divisor);
+  for (size_t bucket = 0; bucket < flat_.size(); ++bucket) counted(bucket).div_(divisor);
 }
 
 void Parameters::scale_gradients(double factor) {
-  for (at::Tensor& flat : flat_) flat.mul_(factor);
+  for (size_t bucket = 0; bucket < flat_.size(); ++bucket) counted(bucket).mul_(factor);
+}
+
+at::Tensor Parameters::counted(size_t bucket) const {
+  const RowSums& of_rows = row_sums_[buckets_[bucket].inputs[0]];
+  return of_rows.sums.defined() ? of_rows.sums : flat_[bucket];
 }
 
 at::Tensor Parameters::gradient(int32_t input) const {
-  return accumulators_[input].to(values_[input].scalar_type());
+  const RowSums& of_rows = row_sums_[input];
+  at::Tensor whole = accumulators_[input];
+  if (of_rows.rows.defined()) whole.index_copy_(0, of_rows.rows, of_rows.sums);
+  return whole.to(values_[input].scalar_type());
 }
 
 }  // namespace trireme

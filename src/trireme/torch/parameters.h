@@ -38,8 +38,9 @@ class Parameters {
 
   // Another version, of the same values, with sums of its own. What gets no gradient both share.
   [[nodiscard]] Result<Parameters> make_version() const;
-  // The values of another version become those of this one.
-  void copy_weights(const Parameters& other);
+  // The values of another version become those of this one: of an input of which `rows` has any,
+  // by index into Graph::inputs, those rows alone.
+  void copy_weights(const Parameters& other, const std::vector<at::Tensor>& rows);
 
   // By index into Graph::inputs; undefined where the stage does not read it.
   [[nodiscard]] const at::Tensor& value(int32_t input) const { return values_[input]; }
@@ -59,13 +60,30 @@ class Parameters {
   // The gradient in the parameter's dtype.
   [[nodiscard]] at::Tensor gradient(int32_t input) const;
 
+  // What is known of the sum of a row table's gradients: which rows may be other than zero, and
+  // what they are. Undefined where nothing is, and of what is no row table.
+  struct RowSums {
+    at::Tensor rows;
+    at::Tensor sums;
+  };
+  // From now until zero_gradients() these are the gradient. REQUIRES: all other rows are zero.
+  void set_row_sums(int32_t input, RowSums sums) { row_sums_[input] = std::move(sums); }
+  [[nodiscard]] const RowSums& row_sums(int32_t input) const { return row_sums_[input]; }
+  // The sums of the rows where they are known, else the accumulator.
+  [[nodiscard]] const at::Tensor& summed(int32_t input) const {
+    return row_sums_[input].sums.defined() ? row_sums_[input].sums : accumulators_[input];
+  }
+
  private:
   void make_accumulators();
+  // What division and scaling change of a bucket.
+  [[nodiscard]] at::Tensor counted(size_t bucket) const;
 
   std::vector<at::Tensor> values_;
   std::vector<GradientBucket> buckets_;
   std::vector<at::Tensor> flat_;
   std::vector<at::Tensor> accumulators_;
+  std::vector<RowSums> row_sums_;
   bool is_divided_ = false;
 };
 

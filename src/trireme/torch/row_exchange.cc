@@ -40,11 +40,14 @@ at::Tensor RowExchange::message(int32_t exchange) {
 void RowExchange::finish(int32_t exchange) {
   if (exchange == static_cast<int32_t>(RowExchangeStep::kCounts)) return finish_counts();
   if (exchange == static_cast<int32_t>(RowExchangeStep::kIds)) return finish_ids();
-  const auto table = static_cast<size_t>(exchange - sum_of_row_table(0));
-  State& state = states_[table];
-  if (!state.packed.defined()) return;
-  tables_[table].sums.index_copy_(0, state.touched, state.packed);
-  state.packed.reset();
+}
+
+void RowExchange::finish_alone() {
+  for (int32_t exchange = 0; exchange < sum_of_row_table(static_cast<int32_t>(tables_.size()));
+       ++exchange) {
+    static_cast<void>(message(exchange));
+    finish(exchange);
+  }
 }
 
 int64_t RowExchange::count(size_t table, int32_t replica) const {
@@ -123,9 +126,8 @@ at::Tensor RowExchange::rows(size_t table) {
   State& state = states_[table];
   const at::Tensor& sums = tables_[table].sums;
   if (state.is_whole) return sums;
-  if (state.touched.numel() == 0) return at::Tensor();
   state.packed = sums.index_select(0, state.touched);
-  return state.packed;
+  return state.packed.numel() == 0 ? at::Tensor() : state.packed;
 }
 
 }  // namespace trireme

@@ -8,7 +8,7 @@
 //
 // A message is a tensor that is summed in place over the replicas, in which each has filled its own
 // part of zeros: so all of them know the ids of each, and by that the union, in ascending order.
-// The rows of the union are packed, summed and put back. A replica that has not read a row of it
+// The rows of the union are packed and summed. A replica that has not read a row of it
 // adds zeros: each sum has the bits that it has where the whole table is summed in the same order.
 //
 // All replicas decide alike, by what all know, that the whole table is summed after all: before the
@@ -38,9 +38,15 @@ class RowExchange {
   // Of an SX (RowExchangeStep of schedule.h), in their order; undefined where nothing travels.
   [[nodiscard]] at::Tensor message(int32_t exchange);
   void finish(int32_t exchange);
+  // All of it, of one replica, which waits for no one.
+  void finish_alone();
+  [[nodiscard]] size_t num_tables() const { return tables_.size(); }
+  [[nodiscard]] int32_t input(size_t table) const { return tables_[table].input; }
 
   // After SX1: the rows that any replica has read, ascending; undefined: all of them.
   [[nodiscard]] const at::Tensor& touched(size_t table) const { return states_[table].touched; }
+  // After its message: their sums; undefined where the accumulator holds all.
+  [[nodiscard]] const at::Tensor& sums(size_t table) const { return states_[table].packed; }
 
  private:
   struct State {

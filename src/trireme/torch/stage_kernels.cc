@@ -137,7 +137,11 @@ class TorchStageKernels : public StageKernels {
                                                                            : finish_norms(batch);
     }
     if (action.kind == ActionKind::kRowExchange) {
-      return guard([&] { batch.rows->finish(action.index); });
+      return guard([&] {
+        batch.rows->finish(action.index);
+        const int32_t table = action.index - sum_of_row_table(0);
+        if (table >= 0) keep_row_sums(batch, static_cast<size_t>(table));
+      });
     }
     if (action.kind == ActionKind::kAllReduce && action.index == num_summed_buckets()) {
       return guard([&] {
@@ -219,7 +223,8 @@ class TorchStageKernels : public StageKernels {
     StepOutcome outcome;
     at::Tensor moving_sum;
     std::optional<FinalGradients> final_gradients;  // of several replicas
-    std::optional<RowExchange> rows;                // the same, of a stage with row tables
+    std::optional<RowExchange> rows;                // of a stage with row tables
+    bool has_row_sums = false;                      // of one replica
   };
 
   // --- steps -----------------------------------------------------------------------------------
@@ -249,7 +254,9 @@ class TorchStageKernels : public StageKernels {
   }
 
   void watch_gradients(Batch& batch) {
-    if (!batch.inputs.is_training || options_.dp == 1) return;
+    if (!batch.inputs.is_training) return;
+    watch_rows(batch);
+    if (options_.dp == 1) return;
     const int64_t number = batch.step.number;
     FinalGradients& final_gradients = batch.final_gradients.emplace(
         versions_[batch.version].buckets(), graph_.inputs.size(), [this, number](int32_t bucket) {
@@ -260,7 +267,6 @@ class TorchStageKernels : public StageKernels {
       final_gradients.expect(chunk->inputs(), static_cast<int32_t>(batch.step.shares.size()));
     }
     batch.step.final_gradients = &final_gradients;
-    watch_rows(batch);
   }
 
   void watch_rows(Batch& batch) {
@@ -272,6 +278,22 @@ class TorchStageKernels : public StageKernels {
     }
     if (tables.empty()) return;
     batch.step.rows = &batch.rows.emplace(std::move(tables), options_.replica, options_.dp);
+  }
+
+  void keep_row_sums(Batch& batch, size_t table) {
+    if (!batch.rows->sums(table).defined()) return;
+    versions_[batch.version].set_row_sums(batch.rows->input(table),
+                                          {batch.rows->touched(table), batch.rows->sums(table)});
+  }
+
+  // One replica has no exchanges.
+  void divide_gradients(Batch& batch) {
+    if (options_.dp == 1 && batch.rows.has_value() && !batch.has_row_sums) {
+      batch.has_row_sums = true;
+      batch.rows->finish_alone();
+      for (size_t table = 0; table < batch.rows->num_tables(); ++table) keep_row_sums(batch, table);
+    }
+    ParameterUpdate::divide(versions_[batch.version], batch.outcome.items);
   }
 
   // Those of AR; row tables come behind them.
@@ -435,7 +457,7 @@ class TorchStageKernels : public StageKernels {
   Result<Message> scalars(Batch& batch, ScalarExchange exchange) {
     if (exchange == ScalarExchange::kSquaredNorms) {
       Parameters& parameters = versions_[batch.version];
-      ParameterUpdate::divide(parameters, batch.outcome.items);
+      divide_gradients(batch);
       batch.squares.assign(graph_.inputs.size(), 0.0);
       if (options_.replica == 0) {
         ParameterUpdate::fill_squares(parameters, *options_.partition, options_.stage,
@@ -467,16 +489,18 @@ class TorchStageKernels : public StageKernels {
     });
   }
 
-  void update(const Batch& batch) {
+  void update(Batch& batch) {
     const StepOutcome& outcome = batch.outcome;
     Parameters& parameters = versions_[batch.version];
-    ParameterUpdate::divide(parameters, outcome.items);
+    divide_gradients(batch);
     // Nothing to learn from, or numbers that would poison the weights: the run ends after this.
     // Batches that have begun by then change nothing either.
     const bool learns = outcome.items > 0 && std::isfinite(outcome.loss) &&
                         std::isfinite(outcome.gradient_norm.value_or(0));
     if (learns && !has_fault_) {
-      if (batch.version != newest_) parameters.copy_weights(versions_[newest_]);
+      if (batch.version != newest_) {
+        parameters.copy_weights(versions_[newest_], update_.changed_rows());
+      }
       update_.step(parameters, batch.inputs.lr);
       newest_ = batch.version;
       return;

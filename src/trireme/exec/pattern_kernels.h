@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,9 @@ class PatternKernels : public Kernels {
   Result<Message> message(const Action& action) override;
   // Fails when the message holds another pattern than its sender's, or another sum.
   Status complete(const Action& action) override;
+  // Messages have sizes that follow from this, up to some 300 KB, instead of a few bytes each. All
+  // ranks have the same.
+  void size_by(uint32_t seed) { size_seed_ = seed; }
   // What was of the next batch is of this one now. Call it after each step.
   void end_step() { ++step_; }
 
@@ -37,6 +41,7 @@ class PatternKernels : public Kernels {
   const Schedule& schedule_;
   int32_t rank_;
   int32_t step_ = 0;
+  std::optional<uint32_t> size_seed_;
   OnFinal on_final_;
   std::vector<int32_t> announced_;
   std::vector<std::string> calls_;

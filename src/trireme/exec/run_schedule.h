@@ -1,10 +1,10 @@
-// run_schedule: a whole run over pattern kernels and a loopback network, a thread a rank; for
-// tests.
+// run_schedule: a whole run over pattern kernels, a thread a rank; for tests.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,8 +16,12 @@
 namespace trireme {
 
 struct RunOptions {
-  int32_t num_steps = 2;                // of a schedule that is run alone
-  std::vector<int32_t> announced = {};  // see PatternKernels::announce()
+  int32_t num_steps = 2;                             // of a schedule that is run alone
+  std::vector<int32_t> announced = {};               // see PatternKernels::announce()
+  std::optional<uint32_t> size_seed = std::nullopt;  // see PatternKernels::size_by()
+  // Makes the ranks' transports; null: of a loopback network.
+  std::function<std::vector<std::unique_ptr<Transport>>(int32_t num_ranks)> make_transports =
+      nullptr;
   // Puts a transport of the test before a rank's own, which outlives it.
   std::function<std::unique_ptr<Transport>(int32_t rank, Transport& inner)> decorate = nullptr;
 };
@@ -27,7 +31,7 @@ struct RunOutcome {
   std::vector<std::vector<std::string>> calls;  // of the kernels, by rank
 };
 
-// A rank that fails shuts the network down, as a worker does. REQUIRES: verified.
+// A rank that fails shuts the network down, or leaves, as a worker does. REQUIRES: verified.
 [[nodiscard]] RunOutcome run_schedule(const Schedule& schedule, const RunOptions& options = {});
 // These steps after each other.
 [[nodiscard]] RunOutcome run_steps(std::span<const Schedule> steps, const RunOptions& options = {});

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 COMPUTES = ("compute", "recompute", "optimizer")
+SUMS = ("AR stage ", "SX stage ")  # over replicas: of buckets, and of rows of tables
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,11 @@ def load_of(report: dict[str, Any]) -> Load:
         if ">" in name:
             source, target = map(int, name.split(">"))
             pass_on(source, target, size)
-        elif name.startswith("AR stage "):
+        elif name.startswith(SUMS):
             # Each member sends all of its sum but a part of 1 / replicas, first as terms and then as sums, and receives
             # as much: no all-reduce does with less (Patarasuk and Yuan,
             # "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009).
-            stage = int(name.removeprefix("AR stage "))
+            stage = int(name.split()[-1])
             members = [replica * stages + stage for replica in range(replicas)]
             for place, member in enumerate(members):
                 pass_on(member, members[place - 1], 2 * (replicas - 1) / replicas * size)
@@ -74,7 +75,7 @@ def exposed_of(report: dict[str, Any]) -> dict[str, float]:
     for link in report["links"]:
         kind = "transfers" if ">" in link["name"] else "sums"
         # Of a transfer its receiver waits; a collective has the mean of its members.
-        members = {"AR": report["replicas"], "TR": report["stages"], "SC": ranks}
+        members = {"AR": report["replicas"], "SX": report["replicas"], "TR": report["stages"], "SC": ranks}
         waiting = 1 if kind == "transfers" else members[link["name"][:2]]
         kinds[kind] += link["exposed_ns"] / 1e9 * waiting / ranks / report["steps"]
     return kinds

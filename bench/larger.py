@@ -110,7 +110,7 @@ CASES = {
     "islands": Case("two islands with a slow hop between them", "gpt", 4, 2, 8, Network(24e6, 4, 12e6)),
     "uplink": Case("switches whose uplinks are four times oversubscribed", "gpt", 2, 8, 8, Network(24e6, 4, 24e6)),
 }
-OWN = {name: row.options for name, row in ROWS.items() if not row.program and not row.is_again}
+OWN = {name: row.options for name, row in ROWS.items() if not row.program and not row.is_again and not row.is_part}
 
 
 @dataclass

@@ -24,7 +24,8 @@ import torch
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "results.md"
 RECORDS = PAGE.with_suffix("")  # what benchmarks with --record and --from have measured
-RECORDED = {"shaped", "larger", "curves"}
+RECORDED = {"shaped", "ablation", "larger", "curves"}
+ROUNDLESS = {"vtrain"}
 WITH_DEEPSPEED = {"pipeline", "shaped"}
 
 # A heading, the benchmark and its options.
@@ -32,14 +33,21 @@ RUNS = {
     "single": ("One worker against one PyTorch process", ["single", "--steps", "25"]),
     "pipeline": ("Two stages, micro-batches of 2 rows", ["pipeline", "--steps", "25"]),
     "one-row": ("Two stages, micro-batches of 1 row", ["pipeline", "--steps", "25", "--rows", "1"]),
+    "zero-bubble": (
+        "Two stages, zero bubble and interleaved",
+        ["pipeline", "--schedules", "zb-h1,zb-v,interleaved", "--micro-batches", "4", "--steps", "25"],
+    ),
     "dropout": ("Dropout, forward and backward", ["dropout"]),
     "input": ("Input and start-up", ["input"]),
     "transport": ("Messages between two ranks of a host", ["transport"]),
     "shaped": ("Training over links of stated rates", ["shaped"]),
+    "ablation": ("What each part of trirace brings", ["shaped", "--ablation"]),
     "larger": ("More ranks and other models, rehearsed", ["larger"]),
     "curves": ("Loss of 1F1B and 2BW", ["curves", "--svg", "docs/results/curves.svg"]),
     "rehearse": ("Simulated steps against rehearsed ones over shaped links", ["rehearse"]),
     "fidelity": ("Predicted steps against measured ones", ["fidelity"]),
+    "simulator": ("The simulator on 1,024 ranks", ["simulator"]),
+    "vtrain": ("Predicted steps against those that vTrain measured", ["vtrain"]),
 }
 FIGURES = (
     "ratio",
@@ -112,7 +120,7 @@ def run(words: list[str]) -> tuple[list[str], dict[str, float]]:
 
 def rounds_of(name: str, options: argparse.Namespace) -> list[str]:
     """The long ones know best how many they have time for."""
-    rounds = options.rounds or (None if name in RECORDED else 3)
+    rounds = None if name in ROUNDLESS else options.rounds or (None if name in RECORDED else 3)
     return [] if rounds is None else ["--rounds", str(rounds)]
 
 

@@ -1,10 +1,11 @@
 """Training over links of stated rates: Trireme against others, each rank on a host with a part of a core (needs root).
 
-    bench/run shaped [--quick] [--cases gpt-2x2-m4,...] [--ratios 0.1,0.3,1,2,4] [--contestants torch,...] [--rounds 3]
-                     [--minutes 55] [--steps 8] [--core-share 0.38] [--budget 6] [--no-deepspeed]
-                     [--record FILE] [--from FILE]
+    bench/run shaped [--quick] [--ablation] [--cases gpt-2x2-m4,...] [--ratios 0.1,0.3,1,2,4]
+                     [--contestants torch,...] [--rounds 3] [--minutes 55] [--steps 8] [--core-share 0.38]
+                     [--budget 6] [--no-deepspeed] [--record FILE] [--from FILE]
 
     --quick       fewer cases, ratios and steps: shape, not proof
+    --ablation    trirace against itself without one of its parts
     --minutes     how long it may take: a point has as many rounds, of --rounds, as there is time for, and one at least
     --record      keep all that was measured in this file
     --from        say what a --record file has, and measure nothing
@@ -46,6 +47,8 @@ from shaped_simulation import AT_CORE, AT_SHARE, profile
 CORE_SHARE = 0.38
 CHECKED_STEPS = 10
 RATIOS = (0.1, 0.3, 1.0, 2.0, 4.0)
+PARTS = [name for name, row in ROWS.items() if row.is_part]
+ABLATION = {"contestants": ",".join([OURS, AGAIN, *PARTS])}
 QUICK = {"cases": "gpt-2x2-m4,embedding-2x2-m4,gpt-4x1-m8", "ratios": "0.3,1,2", "minutes": 7, "steps": 6, "budget": 4}
 
 
@@ -94,9 +97,10 @@ def measure_case(
         hosts.set_rate(UNSHAPED)
         for at in (AT_SHARE, AT_CORE):
             profile(hosts, root / case.model, [case.rows], options.budget, at)
-        load: Load = field.load(options.steps)
+        load: Load = field.load("1f1b", options.steps)
+        own: Load = field.load(OURS, options.steps)
         field.check_losses(CHECKED_STEPS)
-        contest = Contest(case.name, case.title, load, [])
+        contest = Contest(case.name, case.title, load, own, [])
         for ratio in map(float, options.ratios.split(",")):
             rate = load.link_bytes / (ratio * max(load.compute_s))
             hosts.set_rate(rate)
@@ -138,9 +142,10 @@ def measure(options: argparse.Namespace) -> Record:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--ablation", action="store_true")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--ratios", default=",".join(f"{ratio:g}" for ratio in RATIOS))
-    parser.add_argument("--contestants", default=",".join(ROWS))
+    parser.add_argument("--contestants", default=",".join(name for name in ROWS if name not in PARTS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=55)
     parser.add_argument("--steps", type=int, default=8)
@@ -151,6 +156,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--from", dest="source", type=Path)
     if parser.parse_args().quick:
         parser.set_defaults(**QUICK)
+    if parser.parse_args().ablation:
+        parser.set_defaults(**ABLATION)
     options = parser.parse_args()
     for what, known in (("cases", CASES), ("contestants", ROWS)):
         if unknown := [name for name in getattr(options, what).split(",") if name not in known]:

@@ -37,16 +37,22 @@ class Row:
     is_late: bool = False  # trains by the rule of 2BW
     finds_warm_ups: bool = False  # with the extra warm-ups that the simulator finds for its links
     is_again: bool = False  # is not checked once more
+    is_part: bool = False  # ours without one of its parts
 
 
+LATE, FLUSHING, DENSE = ("--schedule", "2bw"), ("--schedule", "1f1b"), ("--sparse", "never")
 ROWS = {
-    OURS: Row(("--schedule", "2bw", "--comm", "trirace"), is_late=True, finds_warm_ups=True),
-    "2bw": Row(("--schedule", "2bw", "--comm", "end"), is_late=True),  # PipeDream-2BW as published
-    "1f1b": Row(("--schedule", "1f1b", "--comm", "end")),  # as Megatron has it
+    OURS: Row((*LATE, "--comm", "trirace"), is_late=True, finds_warm_ups=True),
+    "2bw": Row((*LATE, "--comm", "end", *DENSE), is_late=True),  # PipeDream-2BW as published
+    "1f1b": Row((*FLUSHING, "--comm", "end", *DENSE)),  # as Megatron has it
     "torch": Row(program="torch_rank.py"),
-    AGAIN: Row(("--schedule", "2bw", "--comm", "trirace"), is_late=True, finds_warm_ups=True, is_again=True),
-    "fifo": Row(("--schedule", "2bw", "--comm", "fifo"), is_late=True),
+    AGAIN: Row((*LATE, "--comm", "trirace"), is_late=True, finds_warm_ups=True, is_again=True),
+    "fifo": Row((*LATE, "--comm", "fifo", *DENSE), is_late=True),
     "deepspeed": Row(program="deepspeed_rank.py"),
+    # Without sums that leave early, rows in place of tables, transfers that go first and come from further ahead.
+    "no-allreduce": Row((*LATE, "--comm", "end"), is_late=True, finds_warm_ups=True, is_part=True),
+    "no-sparse": Row((*LATE, "--comm", "trirace", *DENSE), is_late=True, finds_warm_ups=True, is_part=True),
+    "no-p2p": Row((*LATE, "--comm", "fifo"), is_late=True, is_part=True),
 }
 
 
@@ -105,14 +111,14 @@ class Field:
         self.hosts.run(command, f"{name} in {case.name}", limit_s, count=case.ranks)
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
-    def load(self, steps: int) -> Load:
+    def load(self, name: str, steps: int) -> Load:
         """What a step sends over links without a limit, and what it computes: by the profile of the model on cores
         without a limit, at the hosts' share of a core. A rank that waits now and then computes faster than at its
         share, for what it has saved, but no rank can in the long run."""
         timeline = self.folder / "run.timeline"
         more = ("--timeline", timeline, "--timeline-steps", steps)
-        self.run_ours("1f1b", steps + WARM_UP_STEPS, 60 + 3 * steps, *more)
-        alone = simulate(self.folder, self.case, ROWS["1f1b"].options, 0, UNSHAPED, AT_CORE)
+        self.run_ours(name, steps + WARM_UP_STEPS, 60 + 3 * steps, *more)
+        alone = simulate(self.folder, self.case, ROWS[name].options, 0, UNSHAPED, AT_CORE)
         core_share = self.hosts.layout.core_share
         compute_s = [rank["compute_ns"] / 1e9 / core_share for rank in alone["ranks"]]
         return replace(load_of(self.report(timeline)), compute_s=compute_s)

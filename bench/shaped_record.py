@@ -61,7 +61,8 @@ class Point:
 class Contest:
     case: str
     title: str
-    load: Load
+    load: Load  # with all sums whole
+    own: Load  # of ours: sparse sums are of the rows alone
     points: list[Point]
 
 
@@ -78,7 +79,13 @@ class Record:
     def from_json(text: str) -> Record:
         read = json.loads(text)
         contests = [
-            Contest(entry["case"], entry["title"], Load(**entry["load"]), [Point(**point) for point in entry["points"]])
+            Contest(
+                entry["case"],
+                entry["title"],
+                Load(**entry["load"]),
+                Load(**entry["own"]),
+                [Point(**point) for point in entry["points"]],
+            )
             for entry in read["contests"]
         ]
         return Record(read["measured"], read["core_share"], contests)
@@ -101,9 +108,9 @@ def figures_of(record: Record) -> dict[str, float | str]:
         errors += [point.simulation_error(name) for name in point.simulated if name != OURS]
         step_errors += [point.simulated[name] / point.step_s(name) - 1 for name in point.simulated]
         pairs.append(point.pairs_in_order())
-        if contest.load.is_steep(point.rate):
-            is_link = contest.load.link_s(point.rate) > max(contest.load.compute_s)
-            factor = point.step_s(OURS) / contest.load.bound_s(point.rate)
+        if contest.own.is_steep(point.rate):
+            is_link = contest.own.link_s(point.rate) > max(contest.own.compute_s)
+            factor = point.step_s(OURS) / contest.own.bound_s(point.rate)
             factors["link" if is_link else "compute"].append(factor)
     figures: dict[str, float | str] = {"bench": "shaped", "core_share": record.core_share}
     for name, ratios in by_name.items():
@@ -135,13 +142,13 @@ def print_contest(contest: Contest) -> None:
     load = contest.load
     print(
         f"\n{contest.title}\n  a step computes {max(load.compute_s) * 1e3:.0f} ms on the busiest rank, and the busiest "
-        f"link carries {load.link_bytes / 1e6:.2f} MB"
+        f"link carries {load.link_bytes / 1e6:.2f} MB, of trirace {contest.own.link_bytes / 1e6:.2f} MB"
     )
     others = contest.points[0].others()
     heads = "".join(f"{name:>17}" for name in others)
     print(f"{'link / compute':>16}{'rate':>13}{'bound':>11}{OURS:>11}{'x bound':>9}{'A/A':>8}{'warm-ups':>10}{heads}")
     for point in contest.points:
-        bound = load.bound_s(point.rate)
+        bound = contest.own.bound_s(point.rate)
         ratios = "".join(f"{ratio_text(point, name):>17}" for name in others)
         print(
             f"{load.link_s(point.rate) / max(load.compute_s):>16.2f}{point.rate / 1e6:>8.2f} MB/s{bound * 1e3:>8.0f} ms"

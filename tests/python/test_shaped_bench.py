@@ -45,7 +45,9 @@ def report(*links, stages=2, replicas=2, steps=2):
 
 
 def test_the_load_of_a_step_is_what_its_ranks_compute_and_send():
-    load = load_of(report(("0>1", 100), ("1>0", 60), ("AR stage 0", 1000), ("AR stage 1", 400), ("SC", 9)))
+    load = load_of(
+        report(("0>1", 100), ("1>0", 60), ("AR stage 0", 900), ("SX stage 0", 100), ("AR stage 1", 400), ("SC", 9))
+    )
     assert load.compute_s == [0.005, 0.010, 0.015, 0.020]
     # A sum over two: half of it as terms, half as sums.
     assert load.sent_bytes == [500 + 50, 200 + 30, 500, 200]
@@ -85,7 +87,8 @@ def point(ratio, rate, ours, again, flush, torch, simulated=(0.8, 1.2)):
 
 def contest(*points):
     """Computes 0.4 s, sends 10 MB."""
-    return Contest("gpt-2x2-m4", "a title", Load([0.3, 0.4], [10e6, 0], [0, 10e6]), list(points))
+    load = Load([0.3, 0.4], [10e6, 0], [0, 10e6])
+    return Contest("gpt-2x2-m4", "a title", load, load, list(points))
 
 
 def test_the_figures_are_those_of_the_rounds():

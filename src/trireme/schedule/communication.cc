@@ -23,7 +23,7 @@ constexpr CommunicationPolicy kPolicies[] = {
     {.name = "trirace",
      .summary =
          "the same, but transfers between stages go before sums, where the wire can tell them "
-         "apart (--transport direct)",
+         "apart (Gloo cannot)",
      .rules = {.sums_early = true}},
 };
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from chain import NUM_ROWS, WIDTH, check
-from own_model import ADAMW, SGD, integers, is_bitwise_equal, normal
+from own_model import ADAMW, SGD, TOLERANCE, compare_states, integers, is_bitwise_equal, normal
 from reference import Optimizer
 from test_timeline import events
 from test_two_bw import check as check_2bw
@@ -127,9 +127,25 @@ def test_rows_of_overlapping_steps(own_model, layout, optimizer, clip_norm):
     check_2bw(own_model(Tables), layout, "--sparse", "always", **run)
 
 
+@pytest.mark.parametrize("layout", [(1, 1, 1), (1, 1, 2), (2, 2, 2)])
+@pytest.mark.parametrize("schedule", ["1f1b", "pre-recompute"])
+def test_rows_that_wait_for_their_updates_are_current_when_they_are_read(own_model, schedule, layout):
+    """By the passes of a later step, by evaluations, of other rows, and by what is saved; at a rate that changes."""
+    model = own_model(Tables)
+    data = ["--eval-data", f"safetensors:{model.data}", "--eval-every", 7, "--save-every", 5]
+    options = [*data, "--lr-schedule", "cosine", "--clip-norm", 0.5]
+    run = {"schedule": schedule, "layout": layout, "steps": 40, "batch": 4, "optimizer": ADAMW}
+    late, never = (model.train("--sparse", choice, *options, **run) for choice in ("always", "never"))
+    assert late.losses == pytest.approx(never.losses, rel=TOLERANCE, abs=0)
+    assert [line["eval_loss"] for line in late.evaluations] == pytest.approx(
+        [line["eval_loss"] for line in never.evaluations], rel=TOLERANCE, abs=0
+    )
+    compare_states(never.state, late.state)
+
+
 BITS = [
     (Tables, "1f1b", (1, 2, 2), PLAIN_SGD),
-    (Tables, "gpipe", (1, 3, 2), ADAMW),
+    (Tables, "gpipe", (1, 3, 2), SGD),
     (Tables, "zb-h1", (2, 2, 3), SGD),
     (Tables, "2bw", (1, 2, 2), ADAMW),
     (Tables, "2bw", (2, 2, 2), PLAIN_SGD),

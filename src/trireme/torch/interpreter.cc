@@ -239,6 +239,9 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
       const Node& node = graph_.nodes[step.node.value];
       regions.enter(node.region);
       if (step.normalizes_batch) check_batch_norm(values[operands(node)[0].value]);
+      if (run.rows != nullptr && step.row_read.has_value()) {
+        run.rows->read(step.row_table, values[step.row_read->ids.value]);
+      }
       at::Tensor direct;
       if (step.direct.has_value()) direct = step.direct->run(values, run.splits_backward);
       if (run.share != nullptr) step.count_additions(direct.defined(), *run.share);
@@ -253,9 +256,6 @@ Status Interpreter::run(std::vector<at::Tensor>& values, InterpreterRun& run) co
         }
         store_outputs(graph_, node, stack, values, run);
         stack.clear();
-      }
-      if (run.rows != nullptr && step.row_read.has_value()) {
-        run.rows->read(step.row_table, values[step.row_read->ids.value]);
       }
       for (const ValueId id : step.dropped) values[id.value].reset();
     }

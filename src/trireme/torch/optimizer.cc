@@ -1,10 +1,14 @@
 #include "trireme/torch/optimizer.h"
 
+#include <algorithm>
 #include <array>
+#include <span>
 
 #include <fmt/format.h>
 
 #include <ATen/ATen.h>
+
+#include "trireme/torch/row_replay.h"
 
 namespace trireme {
 namespace {
@@ -97,42 +101,125 @@ class Sgd : public Optimizer {
   bool is_first_step_ = true;
 };
 
-// torch.optim.AdamW (Loshchilov and Hutter, ICLR 2019).
+// torch.optim.AdamW (Loshchilov and Hutter, ICLR 2019). Where rows may be put off, an update is of
+// the rows that have a gradient, and the others make up for it before they are read: equal to
+// rounding, since the steps that they replay are those of the formula.
 class AdamW : public Optimizer {
  public:
   AdamW(const OptimizerOptions& options, std::vector<OptimizerGroup> groups)
-      : options_(options), groups_(std::move(groups)), states_(groups_.size()) {
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      for (const at::Tensor& p : groups_[g].parameters) {
-        states_[g].averages.push_back(at::zeros_like(p));
-        states_[g].squares.push_back(at::zeros_like(p));
-        states_[g].steps.push_back(step_);
+      : options_(options), groups_(std::move(groups)) {
+    for (const OptimizerGroup& group : groups_) {
+      State& state = states_.emplace_back(State{.replay = {options, group.weight_decay}});
+      for (const at::Tensor& p : group.parameters) {
+        state.averages.push_back(at::zeros_like(p));
+        state.squares.push_back(at::zeros_like(p));
+        state.steps.push_back(step_);
       }
+      state.last.resize(group.parameters.size());
     }
   }
 
-  // Averages and decay move every weight.
-  [[nodiscard]] bool takes_rows(size_t /*group*/) const override { return false; }
+  [[nodiscard]] bool takes_rows(size_t group) const override {
+    const std::vector<at::Tensor>& parameters = groups_[group].parameters;
+    return options_.puts_off_rows && !parameters.empty() &&
+           !at::isReducedFloatingType(parameters[0].scalar_type());
+  }
 
   void step(const std::vector<std::vector<ParameterGradient>>& gradients, double lr) override {
     step_.add_(1);
     for (size_t g = 0; g < groups_.size(); ++g) {
-      if (gradients[g].empty()) continue;
       State& state = states_[g];
+      const int64_t before = state.replay.num_steps();
+      state.replay.add_step(lr);
+      if (gradients[g].empty()) continue;
+      std::vector<at::Tensor> averages = state.averages;
+      std::vector<at::Tensor> squares = state.squares;
+      for (size_t i = 0; i < gradients[g].size(); ++i) {
+        const auto& [parameter, gradient, rows] = gradients[g][i];
+        at::Tensor& last = state.last[i];
+        catch_up(state, i, parameter, rows, before, Keeps::kAll);
+        if (!rows.defined()) {
+          if (last.defined()) last.fill_(before + 1);
+          continue;
+        }
+        averages[i] = averages[i].index_select(0, rows);
+        squares[i] = squares[i].index_select(0, rows);
+        if (!last.defined()) last = at::full({parameter.size(0)}, before, at::kLong);
+        last.index_fill_(0, rows, before + 1);
+      }
       const Operands operands = operands_of(gradients[g]);
-      at::_fused_adamw_(operands.parameters, operands.gradients, state.averages, state.squares, {},
-                        state.steps, lr, options_.beta1, options_.beta2, groups_[g].weight_decay,
-                        options_.eps,
+      at::_fused_adamw_(operands.parameters, operands.gradients, averages, squares, {}, state.steps,
+                        lr, options_.beta1, options_.beta2, groups_[g].weight_decay, options_.eps,
                         /*amsgrad=*/false, /*maximize=*/false);
+      put_back(gradients[g], operands);
+      for (size_t i = 0; i < gradients[g].size(); ++i) {
+        if (!gradients[g][i].rows.defined()) continue;
+        state.averages[i].index_copy_(0, gradients[g][i].rows, averages[i]);
+        state.squares[i].index_copy_(0, gradients[g][i].rows, squares[i]);
+      }
     }
+  }
+
+  void catch_up(size_t group, size_t i, const at::Tensor& parameter, const at::Tensor& rows,
+                Keeps keeps) override {
+    State& state = states_[group];
+    catch_up(state, i, parameter, rows, state.replay.num_steps(), keeps);
+  }
+
+  [[nodiscard]] bool has_late_rows(size_t group, size_t i) const override {
+    return states_[group].last[i].defined();
   }
 
  private:
   struct State {
-    std::vector<at::Tensor> averages;
-    std::vector<at::Tensor> squares;
-    std::vector<at::Tensor> steps;  // each is step_
+    RowReplay replay;
+    std::vector<at::Tensor> averages = {};
+    std::vector<at::Tensor> squares = {};
+    std::vector<at::Tensor> steps = {};  // each is step_
+    // Of a table whose rows are put off: how many steps each row has taken. Else undefined.
+    std::vector<at::Tensor> last = {};
   };
+
+  static void catch_up(State& state, size_t i, const at::Tensor& parameter, const at::Tensor& rows,
+                       int64_t until, Keeps keeps) {
+    const at::Tensor& last = state.last[i];
+    if (!last.defined()) return;
+    const at::Tensor late = rows.defined()
+                                ? rows.masked_select(last.index_select(0, rows).lt(until))
+                                : last.lt(until).nonzero().reshape({-1});
+    // Few at once, so that copies of a large table take little memory.
+    constexpr int64_t kRows = 1 << 14;
+    for (int64_t begin = 0; begin < late.size(0); begin += kRows) {
+      const at::Tensor some = late.narrow(0, begin, std::min(kRows, late.size(0) - begin));
+      parameter.scalar_type() == at::kDouble
+          ? replay<double>(state, i, parameter, some, until, keeps)
+          : replay<float>(state, i, parameter, some, until, keeps);
+    }
+  }
+
+  template <typename Number>
+  static void replay(State& state, size_t i, at::Tensor parameter, const at::Tensor& rows,
+                     int64_t until, Keeps keeps) {
+    const at::Tensor weights = parameter.index_select(0, rows);
+    const at::Tensor averages = state.averages[i].index_select(0, rows);
+    const at::Tensor squares = state.squares[i].index_select(0, rows);
+    const at::Tensor from = state.last[i].index_select(0, rows);
+    const auto width = static_cast<size_t>(weights.size(1));
+    const auto row_of = [width](const at::Tensor& tensor, int64_t row) {
+      return std::span(tensor.mutable_data_ptr<Number>() + static_cast<size_t>(row) * width, width);
+    };
+    for (int64_t row = 0; row < rows.size(0); ++row) {
+      state.replay.run(
+          RowReplay::Row<Number>{row_of(weights, row), row_of(averages, row), row_of(squares, row)},
+          from.const_data_ptr<int64_t>()[row], until);
+    }
+    parameter.index_copy_(0, rows, weights);
+    if (keeps == Keeps::kNothing) return;
+    state.averages[i].index_copy_(0, rows, averages);
+    state.squares[i].index_copy_(0, rows, squares);
+    state.last[i].index_fill_(0, rows, until);
+  }
+
   OptimizerOptions options_;
   std::vector<OptimizerGroup> groups_;
   std::vector<State> states_;

@@ -17,7 +17,9 @@ struct OptimizerOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   std::optional<double> weight_decay;  // the optimizer's own default when absent
-  std::string no_decay;                // regular expression; a parameter it is found in: decay 0
+  // Rows of tables whose gradient is zero may wait for their updates: Optimizer::catch_up().
+  bool puts_off_rows = false;
+  std::string no_decay;  // regular expression; a parameter it is found in: decay 0
 };
 
 struct OptimizerInfo {

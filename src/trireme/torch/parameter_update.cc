@@ -1,5 +1,6 @@
 #include "trireme/torch/parameter_update.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -85,6 +86,38 @@ void ParameterUpdate::step(const Parameters& parameters, double lr) {
     }
   }
   optimizer_->step(gradients, lr);
+}
+
+void ParameterUpdate::catch_up(const at::Tensor& values, int32_t input, const at::Tensor& rows,
+                               Optimizer::Keeps keeps) const {
+  const at::NoGradGuard no_grad;
+  const std::optional<Place> place = place_of(input);
+  if (place.has_value()) optimizer_->catch_up(place->group, place->index, values, rows, keeps);
+}
+
+std::optional<ParameterUpdate::Place> ParameterUpdate::place_of(int32_t input) const {
+  for (size_t group = 0; group < group_inputs_.size(); ++group) {
+    const auto found = std::ranges::find(group_inputs_[group], input);
+    if (found == group_inputs_[group].end()) continue;
+    return Place{group, static_cast<size_t>(found - group_inputs_[group].begin())};
+  }
+  return std::nullopt;
+}
+
+// Rows that passes of this step have read stay as they were, so that autograd, which may hold the
+// table for a backward, need not hear of it.
+void ParameterUpdate::catch_up(const Parameters& parameters, int32_t input,
+                               const at::Tensor& rows) const {
+  catch_up(parameters.value(input).variable_data(), input, rows, Optimizer::Keeps::kAll);
+}
+
+at::Tensor ParameterUpdate::current_values(const Parameters& parameters, int32_t input) const {
+  const at::Tensor values = parameters.value(input).detach();
+  const std::optional<Place> place = place_of(input);
+  if (!place.has_value() || !optimizer_->has_late_rows(place->group, place->index)) return values;
+  at::Tensor current = values.clone();
+  catch_up(current, input, {}, Optimizer::Keeps::kNothing);
+  return current;
 }
 
 }  // namespace trireme

@@ -32,12 +32,25 @@ class ParameterUpdate {
   static void clip(Parameters& parameters, double norm, double clip_norm);
   // Changes the version's weights by its gradients.
   void step(const Parameters& parameters, double lr);
+  // Before rows of an input are read, all where `rows` is undefined: Optimizer::catch_up().
+  void catch_up(const Parameters& parameters, int32_t input, const at::Tensor& rows) const;
+  // Its values, caught up in a copy.
+  [[nodiscard]] at::Tensor current_values(const Parameters& parameters, int32_t input) const;
   // By index into Graph::inputs, the rows that the last step has changed; undefined: all. Empty
   // before the first.
   [[nodiscard]] const std::vector<at::Tensor>& changed_rows() const { return changed_rows_; }
 
  private:
   std::unique_ptr<Optimizer> optimizer_;
+  // Of a parameter, in its group of the optimizer.
+  struct Place {
+    size_t group = 0;
+    size_t index = 0;
+  };
+  [[nodiscard]] std::optional<Place> place_of(int32_t input) const;
+  void catch_up(const at::Tensor& values, int32_t input, const at::Tensor& rows,
+                Optimizer::Keeps keeps) const;
+
   std::vector<at::Tensor> changed_rows_;
   std::vector<std::vector<int32_t>> group_inputs_;  // by group of the optimizer, as graph inputs
 };

@@ -22,13 +22,23 @@ at::Tensor sorted_once(const at::Tensor& ids) {
 
 }  // namespace
 
-RowExchange::RowExchange(std::vector<Table> tables, int32_t replica, int32_t dp)
-    : tables_(std::move(tables)), states_(tables_.size()), replica_(replica), dp_(dp) {}
+RowExchange::RowExchange(std::vector<Table> tables, int32_t replica, int32_t dp, OnRead on_read)
+    : tables_(std::move(tables)),
+      states_(tables_.size()),
+      replica_(replica),
+      dp_(dp),
+      on_read_(std::move(on_read)) {}
 
 void RowExchange::read(int32_t input, const at::Tensor& ids) {
   const auto table = std::ranges::find(tables_, input, &Table::input);
   if (table == tables_.end()) return;
-  states_[static_cast<size_t>(table - tables_.begin())].ids.push_back(sorted_once(ids));
+  const at::Tensor rows = sorted_once(ids);
+  if (rows.numel() == 0 || rows[0].item<int64_t>() < 0 ||
+      rows[-1].item<int64_t>() >= table->sums.size(0)) {
+    return;
+  }
+  on_read_(input, rows);
+  states_[static_cast<size_t>(table - tables_.begin())].ids.push_back(rows);
 }
 
 at::Tensor RowExchange::message(int32_t exchange) {

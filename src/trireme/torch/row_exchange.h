@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -30,9 +31,13 @@ class RowExchange {
     at::Tensor sums;    // accumulator, a row for each of the table's
   };
 
-  RowExchange(std::vector<Table> tables, int32_t replica, int32_t dp);
+  // Hears of rows, ascending, before a forward reads them.
+  using OnRead = std::function<void(int32_t input, const at::Tensor& rows)>;
 
-  // Does nothing where the input is no table.
+  RowExchange(std::vector<Table> tables, int32_t replica, int32_t dp, OnRead on_read);
+
+  // Before the operator runs, which refuses what is out of range. Does nothing where the input is
+  // no table.
   void read(int32_t input, const at::Tensor& ids);
 
   // Of an SX (RowExchangeStep of schedule.h), in their order; undefined where nothing travels.
@@ -69,6 +74,7 @@ class RowExchange {
   std::vector<State> states_;
   int32_t replica_;
   int32_t dp_;
+  OnRead on_read_;
   at::Tensor counts_;  // [table, replica]
   at::Tensor ids_;     // of tables that are not summed whole, by table and replica
 };

@@ -63,7 +63,10 @@ class TorchStageKernels : public StageKernels {
     }
     if (options_.optimizer.has_value()) TRIREME_TRY(find_moving_averages());
     if (options_.optimizer.has_value()) {
-      TRIREME_TRY(update_, ParameterUpdate::make(*options_.optimizer, graph_, versions_[0]));
+      OptimizerOptions optimizer = *options_.optimizer;
+      // Of two versions each would have other rows to make up for.
+      optimizer.puts_off_rows = versions_.size() == 1;
+      TRIREME_TRY(update_, ParameterUpdate::make(optimizer, graph_, versions_[0]));
     }
     return Status();
   }
@@ -166,11 +169,14 @@ class TorchStageKernels : public StageKernels {
   }
 
   [[nodiscard]] Result<Message> state(int32_t input) const override {
-    at::Tensor value = versions_[newest_].value(input);
-    if (!value.defined()) {
-      TRIREME_TRY(value, load_value(*options_.archive, graph_.inputs[input], options_.initial));
+    if (!versions_[newest_].value(input).defined()) {
+      TRIREME_TRY(const at::Tensor value,
+                  load_value(*options_.archive, graph_.inputs[input], options_.initial));
+      return guard([&]() -> Result<Message> { return hold({value.detach().contiguous()}); });
     }
-    return guard([&]() -> Result<Message> { return hold({value.detach().contiguous()}); });
+    return guard([&]() -> Result<Message> {
+      return hold({update_.current_values(versions_[newest_], input).contiguous()});
+    });
   }
 
   [[nodiscard]] Status set_state(int32_t input, std::span<const std::byte> bytes) override {
@@ -246,6 +252,7 @@ class TorchStageKernels : public StageKernels {
                   .shares = batch.inputs.shares.shares[options_.replica],
                   .symbols = {}};
     watch_gradients(batch);
+    if (!batch.inputs.is_training) TRIREME_TRY(catch_up());
     TRIREME_TRY(batch.step.symbols, batch.inputs.pipeline->begin_step());
     batch.pipeline_step = batch.inputs.pipeline->begun();
     for (const auto& chunk : chunks_) TRIREME_TRY(chunk->begin_step(batch.step));
@@ -269,6 +276,15 @@ class TorchStageKernels : public StageKernels {
     batch.step.final_gradients = &final_gradients;
   }
 
+  // Before all rows of tables may be read.
+  Status catch_up() {
+    return guard([&] {
+      for (const GradientBucket& bucket : versions_[newest_].buckets()) {
+        if (bucket.is_row_table) update_.catch_up(versions_[newest_], bucket.inputs[0], {});
+      }
+    });
+  }
+
   void watch_rows(Batch& batch) {
     const Parameters& parameters = versions_[batch.version];
     std::vector<RowExchange::Table> tables;
@@ -277,7 +293,11 @@ class TorchStageKernels : public StageKernels {
       tables.push_back({bucket.inputs[0], parameters.accumulator(bucket.inputs[0])});
     }
     if (tables.empty()) return;
-    batch.step.rows = &batch.rows.emplace(std::move(tables), options_.replica, options_.dp);
+    const auto on_read = [this, &parameters](int32_t input, const at::Tensor& rows) {
+      update_.catch_up(parameters, input, rows);
+    };
+    batch.step.rows =
+        &batch.rows.emplace(std::move(tables), options_.replica, options_.dp, on_read);
   }
 
   void keep_row_sums(Batch& batch, size_t table) {

@@ -42,6 +42,7 @@ RUNS = {
     "transport": ("Messages between two ranks of a host", ["transport"]),
     "shaped": ("Training over links of stated rates", ["shaped"]),
     "ablation": ("What each part of trirace brings", ["shaped", "--ablation"]),
+    "tuned": ("What trireme tune-comm picks", ["tuned"]),
     "larger": ("More ranks and other models, rehearsed", ["larger"]),
     "curves": ("Loss of 1F1B and 2BW", ["curves", "--svg", "docs/results/curves.svg"]),
     "rehearse": ("Simulated steps against rehearsed ones over shaped links", ["rehearse"]),
@@ -64,6 +65,8 @@ FIGURES = (
     "urgent",
     "median_step",
     "worst_",
+    "median_pick",
+    "tune_seconds",
     "median_error",
     "aa_spread",
 )

@@ -63,8 +63,11 @@ def python_of(program: str) -> str:
 class Field:
     """The contestants of a case on the hosts. In a `with` block, since peers stay."""
 
-    def __init__(self, hosts: Hosts, folder: Path, case: Case, names: list[str]) -> None:
+    def __init__(
+        self, hosts: Hosts, folder: Path, case: Case, names: list[str], rows: dict[str, Row] | None = None
+    ) -> None:
         self.hosts, self.folder, self.case, self.names = hosts, folder, case, names
+        self.rows = ROWS if rows is None else rows
         self.peers: dict[str, Peer] = {}
         self.exposed_s: dict[str, dict[str, float]] = {}  # of ours, in their last run, by kind
         self.warm_ups = ""  # extra ones by hop, for the links as they are
@@ -72,7 +75,7 @@ class Field:
     def __enter__(self) -> Field:
         environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", "USE_LIBUV": "0", "DS_ACCELERATOR": "cpu"}
         for name in self.names:
-            if program := ROWS[name].program:
+            if program := self.rows[name].program:
                 command = [python_of(program), HERE / program, "--folder", self.folder, *self.layout()]
                 # Peers stay, so each has a port of its own, which ours does not need.
                 port = {"MASTER_PORT": str(FIRST_PORT + len(self.peers))}
@@ -89,11 +92,11 @@ class Field:
         return ["--model", case.model, "--stages", case.stages, *sizes]
 
     def options(self, name: str) -> tuple[str, ...]:
-        warm_ups = ("--extra-warm-ups", self.warm_ups) if self.warm_ups and ROWS[name].finds_warm_ups else ()
-        return ROWS[name].options + warm_ups
+        warm_ups = ("--extra-warm-ups", self.warm_ups) if self.warm_ups and self.rows[name].finds_warm_ups else ()
+        return self.rows[name].options + warm_ups
 
     def find_warm_ups(self, latency_s: float, rate: float) -> None:
-        search = (*ROWS[OURS].options, "--find-extra-warm-ups")
+        search = (*self.rows[OURS].options, "--find-extra-warm-ups")
         notes = simulate(self.folder, self.case, search, latency_s, rate)["notes"]
         found = "found --extra-warm-ups "
         self.warm_ups = next(note.removeprefix(found) for note in notes if note.startswith(found))
@@ -118,14 +121,14 @@ class Field:
         timeline = self.folder / "run.timeline"
         more = ("--timeline", timeline, "--timeline-steps", steps)
         self.run_ours(name, steps + WARM_UP_STEPS, 60 + 3 * steps, *more)
-        alone = simulate(self.folder, self.case, ROWS[name].options, 0, UNSHAPED, AT_CORE)
+        alone = simulate(self.folder, self.case, self.rows[name].options, 0, UNSHAPED, AT_CORE)
         core_share = self.hosts.layout.core_share
         compute_s = [rank["compute_ns"] / 1e9 / core_share for rank in alone["ranks"]]
         return replace(load_of(self.report(timeline)), compute_s=compute_s)
 
     def simulated_s(self, latency_s: float, rate: float) -> dict[str, float]:
         """The steps of all that are ours."""
-        names = [name for name in self.names if not ROWS[name].program and not ROWS[name].is_again]
+        names = [name for name in self.names if not self.rows[name].program and not self.rows[name].is_again]
         return {
             name: simulate(self.folder, self.case, self.options(name), latency_s, rate)["step_ns"] / 1e9
             for name in names
@@ -161,7 +164,7 @@ class Field:
         """All train the same: those that flush, and those that follow the rule of 2BW."""
         first: dict[bool, tuple[str, list[float]]] = {}
         for name in self.names:
-            row = ROWS[name]
+            row = self.rows[name]
             if row.is_again:
                 continue
             losses = self.losses(name, steps)

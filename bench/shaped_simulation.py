@@ -39,7 +39,7 @@ def simulate(
     command = [
         *(ours.BINARY, "simulate", folder / "model.pt2", "--profile", folder / f"{at}.0.profile"),
         *("--cluster", folder / "cluster.yaml", "--micro-batch", case.rows, "--micro-batches", case.micro_batches),
-        *("--pp", case.stages, "--dp", case.replicas, "--cut", cut, "--transfers-first", "--json", *options),
+        *("--pp", case.stages, "--dp", case.replicas, "--cut", cut, "--json", *options),
     ]
     done = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)

@@ -5,9 +5,9 @@ over links of stated rates (needs root).
                     [--steps 8] [--core-share 0.38] [--budget 4]
 
 Hosts, cases and ratios are those of `bench/run shaped`. `tune-comm` sees a profile that was measured at the hosts'
-share of a core and the link as it was measured. Candidates are --comm with --bucket-bytes; they take turns. `worst_pick`
-is the pick's step / the best candidate's, both as medians of the rounds, at worst; `aa_spread` the most that the pick
-differs from itself; `tune_seconds` what the slowest search took.
+share of a core and the link as it was measured. Candidates are --comm with --bucket-bytes; they take turns.
+`worst_pick` is the pick's step / the best candidate's, both as medians of the rounds, at worst; `aa_spread` the most
+that the pick differs from itself; `tune_seconds` what the slowest search took.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def tune(folder: Path, case: Case, schedule: str, latency_s: float, rate: float)
         *(ours.BINARY, "tune-comm", folder / "model.pt2", "--profile", folder / f"{AT_SHARE}.0.profile"),
         *("--cluster", folder / "cluster.yaml", "--micro-batch", case.rows, "--micro-batches", case.micro_batches),
         *("--pp", case.stages, "--dp", case.replicas, "--cut", MODELS[case.model].cut_text(case.stages)),
-        *("--schedule", schedule, "--transfers-first", "--json"),
+        *("--schedule", schedule, "--json"),
     ]
     begin = time.monotonic()
     done = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE)

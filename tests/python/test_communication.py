@@ -80,8 +80,8 @@ def test_a_transfer_goes_first_where_links_can_tell_and_the_policy_lets_it(tmp_p
         arguments = ["2bw", *files, "--dp", 2, "--micro-batches", 4, "--comm", policy, *options, "--json"]
         return json.loads(command.run("simulate", *arguments).stdout)["step_ns"]
 
-    assert step("fifo") == step("fifo", "--transfers-first") == step("trirace")
-    assert step("trirace", "--transfers-first") < step("trirace") < step("end")
+    assert step("fifo") == step("fifo", "--fair-links") == step("trirace", "--fair-links")
+    assert step("trirace") < step("trirace", "--fair-links") < step("end")
 
 
 # --- early sums ----------------------------------------------------------------------------------------------------

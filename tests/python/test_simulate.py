@@ -60,10 +60,9 @@ def test_a_step_of_gpipe_is_its_closed_form_and_its_transfers(files):
 
 
 def test_replicas_sum_their_gradients(files):
-    first = ["--transfers-first"]
     alone, both, fair = (
         simulate("1f1b", *files, "--dp", dp, "--micro-batches", 2, *options)["step_ns"]
-        for dp, options in ((1, first), (2, first), (2, []))
+        for dp, options in ((1, []), (2, []), (2, ["--fair-links"]))
     )
     # A ring of two: 2 (2 - 1) / 2 x 3000 bytes. Stage 0 has its gradients last.
     assert both - alone == 3 * 10**9

@@ -15,8 +15,7 @@ Result<RunSetup> make_rehearsal_setup(const RunRequest& request) {
   const Schedule& schedule = rehearsal.step.schedule;
   SimOptions options = request.rehearsal->options;
   options.records_events = false;
-  if (request.transport_kind() == TransportKind::kDirect)
-    options.sharing = LinkSharing::kTransfersFirst;
+  if (request.transport_kind() == TransportKind::kGloo) options.sharing = LinkSharing::kMaxMinFair;
   TRIREME_TRY(Simulation simulation, simulate_step(rehearsal.step, options));
   rehearsal.simulated_step = simulation.step;
   rehearsal.simulated_compute = std::move(simulation.compute);

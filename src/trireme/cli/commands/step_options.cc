@@ -40,10 +40,10 @@ void add_network_options(CLI::App& app, StepRequest& request) {
          "--eager", [&request] { request.options.transfers = TransferMode::kEager; },
          "a transfer does not wait for its receive")
       ->group("Simulation");
+  request.options.sharing = LinkSharing::kTransfersFirst;
   app.add_flag_callback(
-         "--transfers-first",
-         [&request] { request.options.sharing = LinkSharing::kTransfersFirst; },
-         "links serve transfers between stages before sums of gradients")
+         "--fair-links", [&request] { request.options.sharing = LinkSharing::kMaxMinFair; },
+         "links do not serve transfers between stages before sums of gradients, as over Gloo")
       ->group("Simulation");
   app.add_option("--jitter", request.options.jitter,
                  "deviation of the logarithm of each pass's time, 0 to 1 [0]")

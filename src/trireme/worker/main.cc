@@ -35,6 +35,7 @@
 #include "trireme/exec/run_failure.h"
 #include "trireme/torch/counting_allocator.h"
 #include "trireme/torch/gloo_transport.h"
+#include "trireme/torch/vector_math.h"
 #include "trireme/transport/direct_transport.h"
 #include "trireme/worker/agreement.h"
 #include "trireme/worker/allocator.h"
@@ -294,6 +295,7 @@ int run_ranks_of(const RunSetup& setup, const RankEnvironment& environment,
     static_cast<void>(client.fail(agreed.error().message, FailureOrigin::kOwn));
     leave(1);
   }
+  load_vector_math();
   const bool uses_threads = environment.num_processes == 1 && setup.num_ranks() > 1;
   const RankOutcome outcome =
       uses_threads ? RankOutcome{.status = run_threads(setup, client, watch), .is_own = false}

@@ -167,6 +167,13 @@ def test_jagged_inputs_equal_pytorch(case, kind, layout):
     case(kind).check(*LAYOUTS[layout])
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", [Bag, EndedBag])
+def test_rows_of_jagged_inputs_are_summed_row_by_row(case, kind, layout):
+    """Some micro-batches read no row."""
+    case(kind).check(*LAYOUTS[layout], "--sparse", "always")
+
+
 def test_jagged_inputs_are_shuffled_as_samples(case):
     case(Bag).check_shuffled()
 

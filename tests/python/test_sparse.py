@@ -95,6 +95,21 @@ class Head(Tables):
         return F.mse_loss(x @ self.words.weight.T / TABLE @ self.words.weight, y)
 
 
+class Kinds(Tables):
+    """Gradients that are sparse tensors, that are divided by how often a micro-batch reads a row, and a table of which none is
+    read."""
+
+    def __init__(self):
+        super().__init__()
+        self.sparse = nn.Embedding(TABLE, WIDTH, sparse=True)
+        self.scaled = nn.Embedding(TABLE, WIDTH, scale_grad_by_freq=True)
+        self.never_read = nn.Embedding(TABLE, WIDTH)
+
+    def forward(self, ids, others, at, y):
+        y = y - self.sparse(others) * self.scaled(ids).mean(1) + 0 * self.never_read(at[:0]).sum()
+        return super().forward(ids, others, at, y)
+
+
 def run_of(model, choice, layout, *options, transport="direct", **run):
     """By processes."""
     workers = ["--workers", layout[0] * layout[1], "--transport", transport]
@@ -141,6 +156,15 @@ def test_rows_that_wait_for_their_updates_are_current_when_they_are_read(own_mod
         [line["eval_loss"] for line in never.evaluations], rel=TOLERANCE, abs=0
     )
     compare_states(never.state, late.state)
+
+
+@pytest.mark.parametrize("layout", [(1, 1, 1), (2, 2, 1), (1, 3, 2)])
+def test_rows_of_other_kinds_of_embeddings(own_model, layout):
+    """As whole tables are trained: how often a row is read depends on the micro-batch."""
+    run = {"layout": layout, "steps": 6, "optimizer": ADAMW}
+    rows, whole = (own_model(Kinds).train("--sparse", choice, **run) for choice in ("always", "never"))
+    assert rows.losses == pytest.approx(whole.losses, rel=TOLERANCE, abs=0)
+    compare_states(whole.state, rows.state)
 
 
 BITS = [

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/one_line.h"
+#include "trireme/cli/plan_choice.h"
 #include "trireme/cli/read_text.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/cluster/this_host.h"

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/one_line.h"
+#include "trireme/cli/plan_choice.h"
 #include "trireme/cli/read_text.h"
-#include "trireme/cli/run_setup.h"
 #include "trireme/cost/spec_step_costs.h"
 #include "trireme/import/archive.h"
 #include "trireme/schedule/builders.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 #include <thread>
 
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 #include "trireme/base/one_line.h"
 #include "trireme/cli/notes.h"
 #include "trireme/cli/own_order.h"
+#include "trireme/cli/plan_choice.h"
 #include "trireme/cli/weights.h"
 #include "trireme/cost/step_costs_of.h"
 #include "trireme/data/size_bounds.h"
@@ -18,7 +18,6 @@
 #include "trireme/graph/input_layout.h"
 #include "trireme/graph/name_pattern.h"
 #include "trireme/graph/op_rules.h"
-#include "trireme/import/mapped_file.h"
 #include "trireme/plan/gradients.h"
 #include "trireme/schedule/communication.h"
 
@@ -295,30 +294,6 @@ Status predict(RunSetup& setup) {
   return Status();
 }
 
-// A plan is for training, and an evaluation follows it as far as it goes.
-Status check_schedule(const std::string& name, int32_t chunks, Placement placement) {
-  std::string known;
-  for (const ScheduleBuilder& builder : schedule_builders()) {
-    if (!builder.is_training) continue;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", builder.name);
-    if (builder.name != name) continue;
-    if (builder.num_chunks != kAnyChunks && builder.num_chunks != chunks) {
-      return Error{fmt::format("schedule {} has {} {} a stage, not {}", name, builder.num_chunks,
-                               builder.num_chunks == 1 ? "chunk" : "chunks", chunks)};
-    }
-    if (builder.placement != placement && name != kOwnOrder) {
-      return Error{
-          fmt::format("the plan places its chunks in another way than schedule {}; make "
-                      "it again with trireme plan",
-                      name)};
-    }
-    return Status();
-  }
-  return Error{fmt::format("there is no schedule '{}' to train by; known are {}", name, known)};
-}
-
-constexpr int32_t kDefaultChunks = 2;  // of schedules that take any number
-
 }  // namespace
 
 std::string RunSetup::describe_rank(int32_t rank) const {
@@ -337,60 +312,6 @@ std::vector<std::string> RunSetup::notes() const {
   if (evaluates && !eval_model.has_value()) notes.push_back(note_on_draws(graph));
   std::erase(notes, "");
   return notes;
-}
-
-int32_t chunks_of(const PlanChoice& choice) {
-  if (choice.chunks.has_value()) return *choice.chunks;
-  const Result<const ScheduleBuilder*> builder = find_builder(choice.schedule);
-  if (!builder.ok()) return 1;
-  return builder.value()->num_chunks == kAnyChunks ? kDefaultChunks : builder.value()->num_chunks;
-}
-
-int32_t stages_of(const PlanChoice& choice) {
-  if (choice.pp.has_value()) return *choice.pp;
-  const auto num_pieces = static_cast<int32_t>(choice.cut.size()) + 1;
-  return std::max(1, num_pieces / chunks_of(choice));
-}
-
-Result<Plan> choose_plan(const Graph& graph, const std::string& model, const PlanChoice& choice) {
-  if (choice.plan_path.empty()) {
-    if (is_order_file(choice.schedule)) return plan_by_own_order(graph, model, choice);
-    const Result<const ScheduleBuilder*> builder = find_builder(choice.schedule);
-    const Placement placement = builder.ok() ? builder.value()->placement : Placement::kLooped;
-    TRIREME_TRY(check_schedule(choice.schedule, chunks_of(choice), placement));
-    if (const auto found = find_communication(choice.comm); !found.ok()) return found.error();
-    return build_plan(graph, model,
-                      {.pp = stages_of(choice),
-                       .dp = choice.dp,
-                       .micro_batches = choice.micro_batches.value_or(stages_of(choice)),
-                       .schedule = choice.schedule,
-                       .chunks = chunks_of(choice),
-                       .placement = placement,
-                       .communication = choice.comm,
-                       .bucket_bytes = choice.bucket_bytes,
-                       .sparse = choice.sparse,
-                       .extra_warm_ups = choice.extra_warm_ups,
-                       .cut_modules = choice.cut});
-  }
-  TRIREME_TRY(MappedFile file, MappedFile::open(choice.plan_path));
-  const std::span<const std::byte> bytes = file.bytes();
-  Result<Plan> plan = parse_plan({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  if (!plan.ok()) return while_doing(choice.plan_path, plan.error());
-  if (Status status = verify_plan(plan.value(), graph); !status.ok()) {
-    return while_doing(choice.plan_path, status.error());
-  }
-  if (Status status =
-          check_schedule(plan.value().schedule, plan.value().chunks, plan.value().placement);
-      !status.ok()) {
-    return while_doing(choice.plan_path, status.error());
-  }
-  if (const auto found = find_communication(plan.value().communication); !found.ok()) {
-    return while_doing(choice.plan_path, found.error());
-  }
-  if (const Status fits = check_own_order(plan.value()); !fits.ok()) {
-    return while_doing(choice.plan_path, fits.error());
-  }
-  return plan;
 }
 
 Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
@@ -417,15 +338,6 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
   if (std::ranges::max(options.num_row_tables) == 0) options.num_row_tables.clear();
   if (options.tied_groups.empty()) options.num_tied_buckets.clear();
   return options;
-}
-
-int32_t num_forwards_ahead(const Plan& plan) {
-  return std::accumulate(plan.extra_warm_ups.begin(), plan.extra_warm_ups.end(), plan.pp - 1);
-}
-
-int32_t num_weight_versions(const Plan& plan) {
-  const Result<const ScheduleBuilder*> builder = find_builder(plan.schedule);
-  return builder.ok() ? builder.value()->num_weight_versions : 1;
 }
 
 Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,

@@ -79,15 +79,6 @@ inline constexpr int32_t kProbeWorkers = 2;  // where --workers does not say, no
 // data; no weights are asked for, and nothing is scheduled. Fills in the sizes of micro-batches.
 [[nodiscard]] Result<RunSetup> make_profile_setup(ProfileRequest& request);
 
-// The chunks a rank: those that were asked for, or that the schedule has.
-[[nodiscard]] int32_t chunks_of(const PlanChoice& choice);
-// The stages: those that were asked for, or that --cut makes. REQUIRES: a schedule by name.
-[[nodiscard]] int32_t stages_of(const PlanChoice& choice);
-
-// The model of a request: archive, graph, plan, partition; no data.
-[[nodiscard]] Result<Plan> choose_plan(const Graph& graph, const std::string& model,
-                                       const PlanChoice& choice);
-
 // What the schedules of a plan have in common; micro-batches are left open. `buckets` are those of
 // bucket_options().
 [[nodiscard]] Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
@@ -102,9 +93,5 @@ enum class NormExchange : uint8_t { kNone, kSquaredNorms };
                                              std::vector<int32_t> num_micro_batches,
                                              NormExchange norms,
                                              StepPlace place = StepPlace::kAlone);
-// The versions of the weights that the plan's schedule keeps; with 2, steps may overlap.
-[[nodiscard]] int32_t num_weight_versions(const Plan& plan);
-// Of the first stage, where steps overlap.
-[[nodiscard]] int32_t num_forwards_ahead(const Plan& plan);
 
 }  // namespace trireme

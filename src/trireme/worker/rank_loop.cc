@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/json_text.h"
+#include "trireme/cli/plan_choice.h"
 #include "trireme/torch/counting_allocator.h"
 #include "trireme/torch/operator_libraries.h"
 #include "trireme/torch/stage_kernels.h"

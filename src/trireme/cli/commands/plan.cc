@@ -15,10 +15,11 @@
 #include "trireme/cli/notes.h"
 #include "trireme/cli/outputs.h"
 #include "trireme/cli/own_order.h"
-#include "trireme/cli/run_setup.h"
+#include "trireme/cli/plan_choice.h"
 #include "trireme/cli/validators.h"
 #include "trireme/import/output_path.h"
 #include "trireme/plan/gradients.h"
+#include "trireme/schedule/builders.h"
 #include "trireme/schedule/communication.h"
 #include "trireme/schedule/drawing.h"
 

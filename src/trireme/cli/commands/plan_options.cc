@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "trireme/cli/requested_step.h"
-#include "trireme/cli/run_setup.h"
 #include "trireme/cli/validators.h"
 #include "trireme/schedule/builders.h"
 #include "trireme/schedule/communication.h"

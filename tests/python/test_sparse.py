@@ -167,6 +167,49 @@ def test_rows_of_other_kinds_of_embeddings(own_model, layout):
     compare_states(whole.state, rows.state)
 
 
+def lazy_adamw(model, optimizer, steps):
+    """By hand, in one process: the model's state. A row of a table is as it was in steps that do not read it."""
+    module, batches = model.fresh(), list(model.batches(11))
+    averages = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in module.named_parameters()}
+    beta1, beta2 = optimizer.betas
+    for step in range(1, steps + 1):
+        batch = batches[(step - 1) % len(batches)]
+        words = torch.cat([batch["ids"].flatten(), batch["others"]]).unique()
+        read = {"words.weight": words, "places.weight": batch["at"].unique()}
+        module.zero_grad()
+        module(**batch).backward()
+        with torch.no_grad():
+            for name, p in module.named_parameters():
+                rows, (mean, square) = read.get(name, slice(None)), averages[name]
+                mean[rows] = beta1 * mean[rows] + (1 - beta1) * p.grad[rows]
+                square[rows] = beta2 * square[rows] + (1 - beta2) * p.grad[rows] ** 2
+                p[rows] *= 1 - optimizer.lr * optimizer.weight_decay
+                size = (square[rows] / (1 - beta2**step)).sqrt() + optimizer.eps
+                p[rows] -= optimizer.lr * mean[rows] / (1 - beta1**step) / size
+    return module.state_dict()
+
+
+LAZY = Optimizer("lazy-adamw", lr=3e-3, eps=1e-6, weight_decay=0.1)
+
+
+@pytest.mark.parametrize("kind", [Tables, Small])
+@pytest.mark.parametrize("layout", [(1, 1, 1), (2, 1, 2), (1, 2, 2), (2, 3, 1)])
+def test_lazy_adamw_is_its_rule_in_every_layout(own_model, kind, layout):
+    model = own_model(kind)
+    found = model.train(layout=layout, steps=8, optimizer=LAZY)
+    compare_states(lazy_adamw(model, LAZY, 8), found.state)
+    assert found.losses != model.train(layout=layout, steps=8, optimizer=ADAMW).losses or kind is Small
+
+
+def test_lazy_adamw_needs_the_rows(own_model):
+    refused = own_model(Tables).command(
+        *("--batch", 4, "--steps", 1, "--optimizer", "lazy-adamw", "--sparse", "never"), code=2
+    )
+    assert refused.stderr == (
+        "trireme: --optimizer lazy-adamw needs the rows of tables; leave out --sparse never, or use adamw\n"
+    )
+
+
 BITS = [
     (Tables, "1f1b", (1, 2, 2), PLAIN_SGD),
     (Tables, "gpipe", (1, 3, 2), SGD),

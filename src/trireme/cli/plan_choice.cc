@@ -94,6 +94,14 @@ Result<Plan> choose_plan(const Graph& graph, const std::string& model, const Pla
   return plan;
 }
 
+Result<SparseChoice> sparse_choice(const Plan& plan, const OptimizerOptions& optimizer) {
+  if (!needs_rows(optimizer)) return plan.sparse;
+  if (plan.sparse != SparseChoice::kNever) return SparseChoice::kAlways;
+  return Error{
+      fmt::format("--optimizer {} needs the rows of tables; leave out --sparse never, or use adamw",
+                  optimizer.name)};
+}
+
 int32_t num_forwards_ahead(const Plan& plan) {
   return std::accumulate(plan.extra_warm_ups.begin(), plan.extra_warm_ups.end(), plan.pp - 1);
 }

@@ -20,6 +20,10 @@ namespace trireme {
 [[nodiscard]] Result<Plan> choose_plan(const Graph& graph, const std::string& model,
                                        const PlanChoice& choice);
 
+// The plan's, unless the optimizer needs another one. Error: what excludes each other.
+[[nodiscard]] Result<SparseChoice> sparse_choice(const Plan& plan,
+                                                 const OptimizerOptions& optimizer);
+
 // The versions of the weights that the plan's schedule keeps; with 2, steps may overlap.
 [[nodiscard]] int32_t num_weight_versions(const Plan& plan);
 // Of the first stage, where steps overlap.

@@ -148,8 +148,10 @@ Result<std::vector<int32_t>> find_extra_warm_ups(Prediction prediction, const Si
   return extra;
 }
 
-Result<Prediction> prepare_prediction(const Graph& graph, const Plan& plan,
+Result<Prediction> prepare_prediction(const Graph& graph, const Plan& given,
                                       const PredictionRequest& request) {
+  Plan plan = given;
+  TRIREME_TRY(plan.sparse, sparse_choice(given, request.optimizer));
   const int64_t num_ranks = int64_t{plan.pp} * plan.dp;
   Prediction prediction;
   TRIREME_TRY(prediction.cluster,

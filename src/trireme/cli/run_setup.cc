@@ -363,6 +363,7 @@ Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t
   if (request.probe.has_value()) return make_probe_setup(request);
   TRIREME_TRY(RunSetup setup, open_model(request));
   TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.model, request.plan));
+  TRIREME_TRY(setup.plan.sparse, sparse_choice(setup.plan, request.optimizer));
   TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));
   if (!request.eval_model.empty()) {
     TRIREME_TRY(setup.eval_model,

@@ -103,7 +103,8 @@ class Sgd : public Optimizer {
 
 // torch.optim.AdamW (Loshchilov and Hutter, ICLR 2019). Where rows may be put off, an update is of
 // the rows that have a gradient, and the others make up for it before they are read: equal to
-// rounding, since the steps that they replay are those of the formula.
+// rounding, since the steps that they replay are those of the formula. The lazy one leaves them
+// out.
 class AdamW : public Optimizer {
  public:
   AdamW(const OptimizerOptions& options, std::vector<OptimizerGroup> groups)
@@ -121,6 +122,7 @@ class AdamW : public Optimizer {
 
   [[nodiscard]] bool takes_rows(size_t group) const override {
     const std::vector<at::Tensor>& parameters = groups_[group].parameters;
+    if (needs_rows(options_)) return !parameters.empty();
     return options_.puts_off_rows && !parameters.empty() &&
            !at::isReducedFloatingType(parameters[0].scalar_type());
   }
@@ -144,6 +146,7 @@ class AdamW : public Optimizer {
         }
         averages[i] = averages[i].index_select(0, rows);
         squares[i] = squares[i].index_select(0, rows);
+        if (needs_rows(options_)) continue;  // the others miss this step for good
         if (!last.defined()) last = at::full({parameter.size(0)}, before, at::kLong);
         last.index_fill_(0, rows, before + 1);
       }
@@ -236,7 +239,8 @@ struct Row {
   std::string_view name;
   std::unique_ptr<Optimizer> (*make)(const OptimizerOptions&, std::vector<OptimizerGroup>);
 };
-constexpr std::array kRows = {Row{"sgd", make<Sgd>}, Row{"adamw", make<AdamW>}};
+constexpr std::array kRows = {Row{"sgd", make<Sgd>}, Row{"adamw", make<AdamW>},
+                              Row{"lazy-adamw", make<AdamW>}};
 
 constexpr bool has_the_rows_of_the_options() {
   bool is_equal = kRows.size() == kOptimizers.size();

@@ -34,11 +34,21 @@ inline constexpr std::array kOptimizers = {
     OptimizerInfo{
         "sgd", "stochastic gradient descent, with momentum", 0.0, {"--momentum", "--nesterov"}},
     OptimizerInfo{"adamw", "Adam with decoupled weight decay", 0.01, {"--betas", "--eps"}},
+    OptimizerInfo{"lazy-adamw",
+                  "the same, but a row of an embedding's table moves only in steps that read it, "
+                  "which is another rule",
+                  0.01,
+                  {"--betas", "--eps"}},
 };
+
+// Whether it needs to know which rows a step has read, of every table of rows.
+[[nodiscard]] constexpr bool needs_rows(const OptimizerOptions& options) {
+  return options.name == "lazy-adamw";
+}
 
 // Tensors of a parameter's size that the optimizer keeps of it.
 [[nodiscard]] constexpr int32_t num_optimizer_states(const OptimizerOptions& options) {
-  if (options.name == "adamw") return 2;
+  if (options.name == "adamw" || options.name == "lazy-adamw") return 2;
   return options.momentum > 0 ? 1 : 0;
 }
 

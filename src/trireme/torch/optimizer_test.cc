@@ -137,7 +137,9 @@ TEST(Optimizer, AdamWIsTheFormula) {
 TEST(Optimizer, AnUnknownNameIsRefusedWithTheKnownOnes) {
   const auto optimizer = make_optimizer({.name = "adagrad"}, {});
   ASSERT_FALSE(optimizer.ok());
-  EXPECT_EQ(optimizer.error().message, "there is no optimizer 'adagrad'; known are sgd, adamw");
+  EXPECT_EQ(optimizer.error().message,
+            "there is no optimizer 'adagrad'; known are sgd, adamw, "
+            "lazy-adamw");
 }
 
 }  // namespace

@@ -22,12 +22,8 @@ at::Tensor sorted_once(const at::Tensor& ids) {
 
 }  // namespace
 
-RowExchange::RowExchange(std::vector<Table> tables, int32_t replica, int32_t dp, OnRead on_read)
-    : tables_(std::move(tables)),
-      states_(tables_.size()),
-      replica_(replica),
-      dp_(dp),
-      on_read_(std::move(on_read)) {}
+RowExchange::RowExchange(std::vector<Table> tables, Options options)
+    : tables_(std::move(tables)), states_(tables_.size()), options_(std::move(options)) {}
 
 void RowExchange::read(int32_t input, const at::Tensor& ids) {
   const auto table = std::ranges::find(tables_, input, &Table::input);
@@ -37,7 +33,7 @@ void RowExchange::read(int32_t input, const at::Tensor& ids) {
       rows[-1].item<int64_t>() >= table->sums.size(0)) {
     return;
   }
-  on_read_(input, rows);
+  options_.on_read(input, rows);
   states_[static_cast<size_t>(table - tables_.begin())].ids.push_back(rows);
 }
 
@@ -61,23 +57,24 @@ void RowExchange::finish_alone() {
 }
 
 int64_t RowExchange::count(size_t table, int32_t replica) const {
-  return static_cast<int64_t>(counts_.const_data_ptr<double>()[table * static_cast<size_t>(dp_) +
-                                                               static_cast<size_t>(replica)]);
+  return static_cast<int64_t>(
+      counts_.const_data_ptr<double>()[table * static_cast<size_t>(options_.dp) +
+                                       static_cast<size_t>(replica)]);
 }
 
 int64_t RowExchange::ids_of(size_t table) const {
   int64_t sum = 0;
-  for (int32_t replica = 0; replica < dp_; ++replica) sum += count(table, replica);
+  for (int32_t replica = 0; replica < options_.dp; ++replica) sum += count(table, replica);
   return sum;
 }
 
 at::Tensor RowExchange::counts() {
-  counts_ = at::zeros({static_cast<int64_t>(tables_.size()), dp_}, at::kDouble);
+  counts_ = at::zeros({static_cast<int64_t>(tables_.size()), options_.dp}, at::kDouble);
   for (size_t table = 0; table < tables_.size(); ++table) {
     State& state = states_[table];
     state.own = state.ids.empty() ? at::empty({0}, at::kLong) : sorted_once(at::cat(state.ids));
     state.ids.clear();
-    counts_[static_cast<int64_t>(table)][replica_] = state.own.numel();
+    counts_[static_cast<int64_t>(table)][options_.replica] = state.own.numel();
   }
   return counts_;
 }
@@ -87,10 +84,11 @@ void RowExchange::finish_counts() {
     const at::Tensor& sums = tables_[table].sums;
     const int64_t row_bytes = sums.size(1) * sums.element_size();
     int64_t most = 0;  // the union has as many rows at least
-    for (int32_t replica = 0; replica < dp_; ++replica) {
+    for (int32_t replica = 0; replica < options_.dp; ++replica) {
       most = std::max(most, count(table, replica));
     }
     states_[table].is_whole =
+        !options_.needs_rows &&
         kRowIdBytes * ids_of(table) + row_bytes * most >= row_bytes * sums.size(0);
   }
 }
@@ -106,7 +104,7 @@ at::Tensor RowExchange::all_ids() {
   for (size_t table = 0; table < tables_.size(); ++table) {
     if (states_[table].is_whole) continue;
     int64_t own = offset;
-    for (int32_t replica = 0; replica < replica_; ++replica) own += count(table, replica);
+    for (int32_t replica = 0; replica < options_.replica; ++replica) own += count(table, replica);
     ids_.narrow(0, own, states_[table].own.numel()).copy_(states_[table].own);
     offset += ids_of(table);
   }
@@ -124,7 +122,8 @@ void RowExchange::finish_ids() {
         num_ids == 0 ? at::empty({0}, at::kLong) : sorted_once(ids_.narrow(0, offset, num_ids));
     offset += num_ids;
     const auto num_rows = static_cast<double>(tables_[table].sums.size(0));
-    if (static_cast<double>(state.touched.numel()) > kMostOfTable * num_rows) {
+    if (!options_.needs_rows &&
+        static_cast<double>(state.touched.numel()) > kMostOfTable * num_rows) {
       state.is_whole = true;
       state.touched.reset();
     }

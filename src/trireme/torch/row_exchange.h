@@ -34,7 +34,13 @@ class RowExchange {
   // Hears of rows, ascending, before a forward reads them.
   using OnRead = std::function<void(int32_t input, const at::Tensor& rows)>;
 
-  RowExchange(std::vector<Table> tables, int32_t replica, int32_t dp, OnRead on_read);
+  struct Options {
+    int32_t replica = 0;
+    int32_t dp = 1;
+    bool needs_rows = false;  // no table is summed whole, whatever it costs
+    OnRead on_read;
+  };
+  RowExchange(std::vector<Table> tables, Options options);
 
   // Before the operator runs, which refuses what is out of range. Does nothing where the input is
   // no table.
@@ -72,9 +78,7 @@ class RowExchange {
 
   std::vector<Table> tables_;
   std::vector<State> states_;
-  int32_t replica_;
-  int32_t dp_;
-  OnRead on_read_;
+  Options options_;
   at::Tensor counts_;  // [table, replica]
   at::Tensor ids_;     // of tables that are not summed whole, by table and replica
 };

@@ -296,8 +296,11 @@ class TorchStageKernels : public StageKernels {
     const auto on_read = [this, &parameters](int32_t input, const at::Tensor& rows) {
       update_.catch_up(parameters, input, rows);
     };
-    batch.step.rows =
-        &batch.rows.emplace(std::move(tables), options_.replica, options_.dp, on_read);
+    batch.step.rows = &batch.rows.emplace(
+        std::move(tables), RowExchange::Options{.replica = options_.replica,
+                                                .dp = options_.dp,
+                                                .needs_rows = needs_rows(*options_.optimizer),
+                                                .on_read = on_read});
   }
 
   void keep_row_sums(Batch& batch, size_t table) {

@@ -1,5 +1,6 @@
 #include "trireme/cli/commands/optimizer_options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string_view>
@@ -125,9 +126,14 @@ std::string optimizer_contradiction(const RunRequest& run, const CLI::App& app) 
   if (run.optimizer.is_nesterov && run.optimizer.name == "sgd" && run.optimizer.momentum == 0) {
     return "--nesterov needs --momentum greater than 0";
   }
+  const auto* const chosen =
+      std::ranges::find(kOptimizers, run.optimizer.name, &OptimizerInfo::name);
   for (const OptimizerInfo& info : kOptimizers) {
     for (const std::string_view option : info.own_options) {
-      if (info.name == run.optimizer.name || app.count(std::string(option)) == 0) continue;
+      if (app.count(std::string(option)) == 0 ||
+          std::ranges::find(chosen->own_options, option) != chosen->own_options.end()) {
+        continue;
+      }
       return fmt::format("{} is for --optimizer {}, not {}", option, info.name, run.optimizer.name);
     }
   }

@@ -48,6 +48,7 @@ class Combinations {
     }
     for (int32_t stage = 0; num_replicas > 1 && stage < options.num_stages; ++stage) {
       options.num_buckets.push_back(below(4));
+      options.num_row_tables.push_back(below(3));
       if (options.tied_groups.empty()) continue;
       options.num_tied_buckets.push_back(below(options.num_buckets.back() + 1));
     }

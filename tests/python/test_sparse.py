@@ -73,11 +73,11 @@ class Bags(nn.Module):
 
 
 class Small(Tables):
-    """Tables of 4 rows and of 1, of which a batch reads all: they are summed whole after all."""
+    """Tables of 5 rows and of 1, of which a batch reads all but one: they are summed whole after all."""
 
     def __init__(self):
         super().__init__()
-        self.words, self.places = nn.Embedding(4, WIDTH), nn.Embedding(1, WIDTH)
+        self.words, self.places = nn.Embedding(5, WIDTH), nn.Embedding(1, WIDTH)
 
     @staticmethod
     def rows(generator):

@@ -184,11 +184,11 @@ SAID = [
     ),
     (
         [*TRAIN, "--schedule", "zigzag"],
-        "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, 2bw, greedy, text",
+        "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, 2bw, greedy",
     ),
     (
         [*PLAN, "--schedule", "forward-only"],
-        "there is no schedule 'forward-only' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, 2bw, greedy, text",
+        "there is no schedule 'forward-only' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, 2bw, greedy",
     ),
     (
         [*TRAIN, "--freeze", "wte"],
@@ -266,7 +266,7 @@ EDITS = {
     "another schedule": (
         "schedule: 1f1b",
         "schedule: zigzag",
-        "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, 2bw, greedy, text",
+        "there is no schedule 'zigzag' to train by; known are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, pre-recompute, last-no-recompute, shifted-critical-path, 2bw, greedy",
     ),
     "another node": (
         "first_node: linear_2",

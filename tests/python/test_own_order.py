@@ -141,4 +141,4 @@ def test_a_plan_whose_order_was_damaged_is_refused(written, tmp_path, change, sa
 
 def test_a_name_that_is_no_file_lists_the_schedules():
     told = refusal(command.DATA / "nanogpt.f32.pt2", "--schedule", "none.schedule")
-    assert told.startswith("there is no schedule 'none.schedule' to train by; known are gpipe, 1f1b, ")
+    assert told.startswith("there is no schedule and no file 'none.schedule' to train by; known are gpipe, 1f1b, ")

@@ -19,7 +19,9 @@ Status check_schedule(const std::string& name, int32_t chunks, Placement placeme
   std::string known;
   for (const ScheduleBuilder& builder : schedule_builders()) {
     if (!builder.is_training) continue;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", builder.name);
+    if (builder.name != kOwnOrder) {
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", builder.name);
+    }
     if (builder.name != name) continue;
     if (builder.num_chunks != kAnyChunks && builder.num_chunks != chunks) {
       return Error{fmt::format("schedule {} has {} {} a stage, not {}", name, builder.num_chunks,
@@ -33,7 +35,9 @@ Status check_schedule(const std::string& name, int32_t chunks, Placement placeme
     }
     return Status();
   }
-  return Error{fmt::format("there is no schedule '{}' to train by; known are {}", name, known)};
+  const bool is_path = name.find_first_of("./") != std::string::npos;
+  return Error{fmt::format("there is no schedule {}'{}' to train by; known are {}",
+                           is_path ? "and no file " : "", name, known)};
 }
 
 constexpr int32_t kDefaultChunks = 2;  // of schedules that take any number

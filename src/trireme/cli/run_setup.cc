@@ -306,7 +306,7 @@ std::vector<std::string> RunSetup::notes() const {
   std::vector<std::string> notes = {note_on_samples(*archive, plan)};
   if (request.is_training) {
     notes.push_back(note_on_micro_batches(graph, plan.micro_batches));
-    if (plan.dp > 1) notes.push_back(note_on_row_tables(graph, buckets));
+    if (plan.dp > 1 && !request.is_quiet) notes.push_back(note_on_row_tables(graph, buckets));
   }
   const bool evaluates = !request.is_training || !request.eval_data.empty();
   if (evaluates && !eval_model.has_value()) notes.push_back(note_on_draws(graph));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -55,6 +56,22 @@ std::map<ValueId, double> indices_of_tables(const Graph& graph, int64_t step_sam
   }
   std::erase_if(counts, [](const auto& entry) { return entry.second < 0; });
   return counts;
+}
+
+// The parameters with a gradient that a row read uses, ascending.
+std::vector<int32_t> tables_of_reads(const Graph& graph) {
+  std::set<ValueId> read;
+  for (const Node& node : graph.nodes) {
+    if (const std::optional<RowRead> each = row_read(node)) read.insert(each->table);
+  }
+  const std::vector<bool> gets = gets_gradient(graph);
+  std::vector<int32_t> inputs;
+  for (size_t input = 0; input < graph.inputs.size(); ++input) {
+    if (gets[input] && read.contains(graph.inputs[input].value)) {
+      inputs.push_back(static_cast<int32_t>(input));
+    }
+  }
+  return inputs;
 }
 
 }  // namespace
@@ -136,9 +153,19 @@ std::vector<int32_t> inputs_of(std::span<const RowTable> tables) {
 std::string row_tables_to_text(const Graph& graph, const Partition& partition,
                                const RowTableOptions& options) {
   if (options.dp == 1) return "";
+  const std::vector<RowTable> tables =
+      possible_row_tables(graph, partition, options.step_samples, options.dp);
   std::string text;
-  for (const RowTable& table :
-       possible_row_tables(graph, partition, options.step_samples, options.dp)) {
+  for (const int32_t input : tables_of_reads(graph)) {
+    if (std::ranges::find(tables, input, &RowTable::input) != tables.end()) continue;
+    const std::vector<int32_t> tied = tied_inputs(partition);
+    text += fmt::format("gradients of {} are summed whole: {}\n",
+                        in_quotes(graph.inputs[input].names[0]),
+                        std::ranges::binary_search(tied, input)
+                            ? "several stages hold it"
+                            : "not only embeddings read it, or it is no table of rows");
+  }
+  for (const RowTable& table : tables) {
     text += fmt::format(
         "gradients of {} are summed {}: {} of about {:.0f} of {} rows, {} of the whole table a "
         "step of {} samples\n",

@@ -80,7 +80,7 @@ struct RowTableOptions {
 // Their inputs.
 [[nodiscard]] std::vector<int32_t> inputs_of(std::span<const RowTable> tables);
 
-// A line a table that can be one: what was chosen, and why; empty where there is none.
+// A line a table that an embedding reads: what was chosen, and why; empty where there is none.
 [[nodiscard]] std::string row_tables_to_text(const Graph& graph, const Partition& partition,
                                              const RowTableOptions& options);
 

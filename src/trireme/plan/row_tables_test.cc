@@ -96,6 +96,17 @@ TEST(RowTables, OfOneReplicaNothingIsSummed) {
   EXPECT_EQ(row_tables_to_text(graph, partition, {.choice = SparseChoice::kAlways}), "");
 }
 
+TEST(RowTables, OfWhatEmbeddingsReadTheTextSaysWhyItIsSummedWhole) {
+  const auto [graph, partition] = model_of_one_stage();
+  const std::string text =
+      row_tables_to_text(graph, partition, {.choice = SparseChoice::kAlways, .dp = 2});
+  EXPECT_TRUE(text.starts_with(
+      "gradients of \"head\" are summed whole: not only embeddings read it, or it is no table of "
+      "rows\ngradients of \"words\" are summed row by row: "))
+      << text;
+  EXPECT_EQ(text.find("frozen"), std::string::npos) << text;
+}
+
 TEST(RowTables, HaveBucketsOfTheirOwnBehindAllOthers) {
   const auto [graph, partition] = model_of_one_stage();
   const std::vector<GradientBucket> buckets =

@@ -323,6 +323,11 @@ Result<Schedule> parse_schedule(std::string_view text) {
       schedule = std::move(header).value();
       continue;
     }
+    if (words[0] == "schedule") {
+      return while_doing(place,
+                         Error{"another schedule begins, and a file holds one step; a run of "
+                               "steps that differ is had by its name, such as 2bw"});
+    }
     Result<std::vector<Action>> actions = parse_rank(words, schedule->ranks.size());
     if (!actions.ok()) return while_doing(place, actions.error());
     schedule->ranks.push_back(std::move(actions).value());

@@ -106,6 +106,9 @@ TEST(Schedule, ParserNamesLineAndWord) {
       {header + "rank 1: F0", "line 2: expected \"rank 0:\", found \"rank 1:\""},
       {header + "F0 B0 U", "line 2: expected \"rank 0:\", found \"F0 B0\""},
       {header + "rank", "line 2: expected \"rank 0:\", found \"rank\""},
+      {header + "rank 0: F0\n" + header,
+       "line 3: another schedule begins, and a file holds one step; a run of steps that differ is "
+       "had by its name, such as 2bw"},
       {header + "\nrank 0: F0 B0\nrank 1: F0 Q9",
        "line 4: unknown action \"Q9\"; known are F, Fc, R, B, I, W, U, SA, RA, SG, RG, AR, TR, "
        "SC, SX"}};

@@ -123,7 +123,8 @@ class AdamW : public Optimizer {
   [[nodiscard]] bool takes_rows(size_t group) const override {
     const std::vector<at::Tensor>& parameters = groups_[group].parameters;
     if (needs_rows(options_)) return !parameters.empty();
-    return options_.puts_off_rows && !parameters.empty() &&
+    // Without eps a row that has never had a gradient becomes 0 / 0, in torch as here.
+    return options_.puts_off_rows && options_.eps > 0 && !parameters.empty() &&
            !at::isReducedFloatingType(parameters[0].scalar_type());
   }
 

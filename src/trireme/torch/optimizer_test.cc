@@ -114,6 +114,8 @@ TEST(Optimizer, WhatMovesEveryWeightTakesNoRows) {
   EXPECT_FALSE(takes_rows({.name = "sgd"}, 0.1));
   EXPECT_FALSE(takes_rows({.name = "sgd", .momentum = 0.9}, 0));
   EXPECT_FALSE(takes_rows({.name = "adamw"}, 0));
+  EXPECT_TRUE(takes_rows({.name = "adamw", .puts_off_rows = true}, 0.1));
+  EXPECT_FALSE(takes_rows({.name = "adamw", .eps = 0, .puts_off_rows = true}, 0));
   const at::Tensor of_16_bits = at::zeros({3, 2}, at::kBFloat16);
   EXPECT_FALSE(
       make_optimizer({.name = "sgd"}, {{.parameters = {of_16_bits}}}).value()->takes_rows(0));

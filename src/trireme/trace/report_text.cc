@@ -180,8 +180,9 @@ std::string report_table(const Timeline& timeline, const Timeline* prediction) {
   text +=
       fmt::format("\ncritical path of {} pieces, the longest:\n", statistics.critical_path.size());
   for (const PathPiece& piece : longest(statistics.critical_path)) {
-    text += fmt::format("{:>11}  {}, step {}\n", time(piece.end - piece.begin), piece_text(piece),
-                        piece.step);
+    const bool is_of_a_step = piece.slice != Slice::kIdle && piece.slice != Slice::kEvaluation;
+    text += fmt::format("{:>11}  {}{}\n", time(piece.end - piece.begin), piece_text(piece),
+                        is_of_a_step ? fmt::format(", step {}", piece.step) : "");
   }
   if (timeline.event_cost > 0) {
     text += fmt::format("\nrecording took {:.3f}% of the time, {} ns an event\n",

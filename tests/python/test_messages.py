@@ -100,7 +100,7 @@ SAID = [
     ),
     ([*TRAIN, "--seed", ""], "--seed: '' is not a whole number of at least 0" + TRAIN_HELP),
     ([*TRAIN, "--seed", "0x10"], "--seed: 0x10 is not a whole number of at least 0" + TRAIN_HELP),
-    ([*TRAIN, "--optimizer", "lion"], "--optimizer: lion not in {sgd,adamw}" + TRAIN_HELP),
+    ([*TRAIN, "--optimizer", "lion"], "--optimizer: lion not in {sgd,adamw,lazy-adamw}" + TRAIN_HELP),
     ([*TRAIN, "--lr-schedule", "step"], "--lr-schedule: step not in {constant,linear,cosine}" + TRAIN_HELP),
     ([*TRAIN, "--betas", "0.9"], "--betas: At least 2 required but received 1" + TRAIN_HELP),
     ([*TRAIN, "--betas", "a,b"], "Could not convert: --betas = a,b" + TRAIN_HELP),

@@ -49,7 +49,8 @@ ROWS = {
     AGAIN: Row((*LATE, "--comm", "trirace"), is_late=True, finds_warm_ups=True, is_again=True),
     "fifo": Row((*LATE, "--comm", "fifo", *DENSE), is_late=True),
     "deepspeed": Row(program="deepspeed_rank.py"),
-    # Without sums that leave early, rows in place of tables, transfers that go first and come from further ahead.
+    # Without sums that leave early (then nothing is there for transfers to go before), rows in place of tables,
+    # transfers that go first and come from further ahead.
     "no-allreduce": Row((*LATE, "--comm", "end"), is_late=True, finds_warm_ups=True, is_part=True),
     "no-sparse": Row((*LATE, "--comm", "trirace", *DENSE), is_late=True, finds_warm_ups=True, is_part=True),
     "no-p2p": Row((*LATE, "--comm", "fifo"), is_late=True, is_part=True),

@@ -155,10 +155,10 @@ std::string row_tables_to_text(const Graph& graph, const Partition& partition,
   if (options.dp == 1) return "";
   const std::vector<RowTable> tables =
       possible_row_tables(graph, partition, options.step_samples, options.dp);
+  const std::vector<int32_t> tied = tied_inputs(partition);
   std::string text;
   for (const int32_t input : tables_of_reads(graph)) {
     if (std::ranges::find(tables, input, &RowTable::input) != tables.end()) continue;
-    const std::vector<int32_t> tied = tied_inputs(partition);
     text += fmt::format("gradients of {} are summed whole: {}\n",
                         in_quotes(graph.inputs[input].names[0]),
                         std::ranges::binary_search(tied, input)

@@ -3,6 +3,10 @@
 // gloo, or raw: a blocking loop over one socket. Prints, as JSON, the seconds of a message in each
 // batch as the receiver sees them.
 //
+// transport_bench busy-WHO BYTES MESSAGES BATCHES: both ranks compute, and between two passes each
+// receives a message and sends one, as the stages of a pipeline do. Prints the seconds of processor
+// time that a message takes beside the passes, both its ends together, in each batch.
+//
 // transport_bench urgent BYTES BULK_BYTES ROUNDS: a message behind one of bulk over the direct
 // transport by TCP: the seconds from its post until it has arrived, and those of the bulk for each
 // frame.
@@ -11,6 +15,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <deque>
 #include <memory>
 #include <string>
@@ -34,8 +39,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// What a rank computes between two messages, and how many receives it posts ahead.
+constexpr double kPassSeconds = 1e-3;
+constexpr size_t kAhead = 3;
+
 struct Bench {
   std::string who;
+  bool computes = false;  // between its messages
   size_t bytes = 0;
   size_t count = 0;  // messages a batch; of `urgent`: bytes of bulk
   size_t batches = 0;
@@ -89,6 +99,61 @@ Status stream(const Bench& bench, int32_t rank, Transport& transport) {
   return Status();
 }
 
+// Processor time, which neither a wait nor another process adds to.
+double processor_seconds(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+void compute() {
+  const double end = processor_seconds(CLOCK_THREAD_CPUTIME_ID) + kPassSeconds;
+  while (processor_seconds(CLOCK_THREAD_CPUTIME_ID) < end) {
+  }
+}
+
+// Each rank is the sender of one message and the receiver of another between two passes.
+Status compute_between(const Bench& bench, int32_t rank, Transport& transport) {
+  std::vector<std::vector<std::byte>> sent(kAhead, std::vector<std::byte>(bench.bytes));
+  std::vector<std::vector<std::byte>> received = sent;
+  std::deque<Ticket> sends;
+  std::deque<Ticket> receives;
+  std::vector<double> seconds;
+  for (size_t batch = 0; batch < bench.batches; ++batch) {
+    const double begin = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
+    const auto post_receive = [&](size_t i) -> Status {
+      if (i >= bench.count) return Status();
+      const size_t slot = i % kAhead;
+      TRIREME_TRY(const Ticket ticket,
+                  transport.post_receive(1 - rank, static_cast<int32_t>(slot), received[slot]));
+      receives.push_back(ticket);
+      return Status();
+    };
+    for (size_t i = 0; i < kAhead; ++i) TRIREME_TRY(post_receive(i));
+    for (size_t i = 0; i < bench.count; ++i) {
+      compute();
+      if (sends.size() == kAhead) {
+        TRIREME_TRY(transport.wait(sends.front()));
+        sends.pop_front();
+      }
+      const size_t slot = i % kAhead;
+      TRIREME_TRY(const Ticket ticket,
+                  transport.post_send(1 - rank, static_cast<int32_t>(slot), sent[slot]));
+      sends.push_back(ticket);
+      TRIREME_TRY(transport.wait(receives.front()));
+      receives.pop_front();
+      TRIREME_TRY(post_receive(i + kAhead));
+    }
+    for (; !sends.empty(); sends.pop_front()) TRIREME_TRY(transport.wait(sends.front()));
+    const double all = processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - begin;
+    seconds.push_back(all / static_cast<double>(bench.count) - kPassSeconds);
+  }
+  if (rank == 0) return Status();
+  std::printf("{");
+  print("processor_seconds", seconds, "}\n");
+  return Status();
+}
+
 // Both clocks are that of this host, so a message can carry when it was posted.
 Status be_urgent(const Bench& bench, int32_t rank, Transport& transport) {
   std::vector<std::byte> bulk(bench.count);
@@ -129,6 +194,7 @@ Status be_rank(const Bench& bench, int32_t rank, const std::string& address) {
               ControlClient::connect({.address = address, .token = "bench", .rank = rank}));
   TRIREME_TRY(const std::unique_ptr<Transport> transport, make_transport(bench, rank, *client));
   TRIREME_TRY(bench.who == "urgent" ? be_urgent(bench, rank, *transport)
+              : bench.computes      ? compute_between(bench, rank, *transport)
                                     : stream(bench, rank, *transport));
   return client->finish();
 }
@@ -205,7 +271,12 @@ int run(const Bench& bench) {
 
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
-  const int status = trireme::run({.who = argv[1],
+  constexpr std::string_view kBusy = "busy-";
+  std::string_view who = argv[1];
+  const bool computes = who.starts_with(kBusy);
+  if (computes) who.remove_prefix(kBusy.size());
+  const int status = trireme::run({.who = std::string(who),
+                                   .computes = computes,
                                    .bytes = std::stoul(argv[2]),
                                    .count = std::stoul(argv[3]),
                                    .batches = std::stoul(argv[4])});

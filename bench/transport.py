@@ -5,7 +5,8 @@
 Messages of 4 MB and of 64 KB, several posted at once, in one direction. `tcp_vs_raw` is the bare loop's time / ours
 without shared memory: at 1 the transport costs nothing. `shm_vs_gloo` is Gloo's time / ours with shared memory.
 `urgent_delay_chunks`: an urgent message of 64 KB that is posted while 64 MB of bulk are on their way arrives after so
-many times what a frame of the bulk (256 KB) takes.
+many times what a frame of the bulk (256 KB) takes. `cpu_per_message_us`: the processor time of both ends of a message
+between two ranks that compute, each on a core of its own, and send each other one message after each pass of 1 ms.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SIZES = {"4mb": 4 << 20, "64kb": 64 << 10}
 BATCH_BYTES = 128 << 20
 BATCHES = 7
 WARM_UP_BATCHES = 2
+BUSY_MESSAGES = 200
 URGENT = 64 << 10, 64 << 20, 9
 
 
@@ -57,6 +59,18 @@ def main() -> None:
         figures[f"tcp_vs_gloo.{size}"] = ratios["Gloo"]
         figures[f"shm_vs_gloo.{size}"] = outcome.ratio("Gloo", "shared memory")
         figures |= {f"{name}.{size}": ratios[name] for name in ("a_a_low", "a_a_high")}
+    for size, num_bytes in SIZES.items():
+
+        def busy(who: str, num_bytes: int = num_bytes) -> list[float]:
+            return run(f"busy-{who}", num_bytes, BUSY_MESSAGES, BATCHES)["processor_seconds"]
+
+        contestants = {who: lambda busy=busy, who=who: busy(who) for who in ("shm", "tcp", "gloo")}
+        outcome = compete(contestants | {"shm again": lambda busy=busy: busy("shm")}, options.rounds, WARM_UP_BATCHES)
+        print(f"\nprocessor time of a message of {num_bytes >> 10} KiB, both its ends")
+        for name, rounds in outcome.rounds.items():
+            low, high = min(rounds) * 1e6, max(rounds) * 1e6
+            print(f"  {name:<14} {outcome.median(name) * 1e6:8.1f} us  ({low:.1f} .. {high:.1f})")
+        figures |= {f"cpu_per_message_us.{who}.{size}": outcome.median(who) * 1e6 for who in contestants}
     delays, frames = [], []
     for _ in range(options.rounds):
         found = run("urgent", *URGENT)

@@ -15,8 +15,13 @@
 
 namespace trireme {
 
-// What a rank sleeps for; at kForRoom for bytes, too.
-enum class Rest : uint8_t { kAwake, kForBytes, kForRoom };
+// Which bytes that come a rank sleeps for.
+enum class Rest : uint8_t {
+  kAwake,      // none: it looks itself
+  kUntilFull,  // those without which the peer can send no more: nobody waits for them
+  kForFrames,  // those that are a whole: what a send() of the peer leaves, or receive() lacks
+  kForBytes,   // the first: somebody waits for them
+};
 
 class ByteChannel {
  public:
@@ -34,9 +39,9 @@ class ByteChannel {
   // of receive() possibly until the first of the parts can be filled.
   virtual ssize_t send(std::span<iovec> parts) = 0;
   virtual ssize_t receive(std::span<iovec> parts) = 0;
-  // Tells a peer that shares memory whether it must wake this rank. False: there is something
-  // already, so do not sleep.
-  virtual bool rest(Rest rest) = 0;
+  // What this rank is to be woken for, `for_room` to send, too. False: there is something already,
+  // so do not sleep. What has come meanwhile is seen from kAwake on.
+  virtual bool rest(Rest rest, bool for_room) = 0;
 };
 
 // A connected socket that does not block.

@@ -37,6 +37,9 @@ DirectEngine::DirectEngine(int32_t rank, std::vector<DirectPeer> peers, WakeEven
       peers_(std::move(peers)),
       num_held_(peers_.size()),
       shares_memory_(std::ranges::any_of(peers_, &DirectPeer::shares_memory)),
+      has_sockets_(std::ranges::any_of(
+          peers_,
+          [](const DirectPeer& peer) { return peer.streams != nullptr && !peer.shares_memory; })),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(std::move(wake)) {
   TRIREME_CHECK(epoll_.is_open(), "epoll_create1 failed: this process is out of file descriptors");
@@ -144,21 +147,32 @@ void DirectEngine::hear(const DirectEvents& events) {
   }
 }
 
-bool DirectEngine::rest() {
-  if (!shares_memory_ || failure_.has_value()) return !can_move();
+Rest DirectEngine::rest_of(size_t rank, const DirectOperation* awaited) const {
+  const bool is_awaited =
+      awaited != nullptr && (awaited->kind == DirectOperation::Kind::kAllReduce ||
+                             awaited->peer == static_cast<int32_t>(rank));
+  if (is_awaited) return Rest::kForBytes;
+  // A listener is told of what happens as it happens.
+  const bool has_consequences = listener_ != nullptr || peers_[rank].streams->wants_frames();
+  return has_consequences ? Rest::kForFrames : Rest::kUntilFull;
+}
+
+bool DirectEngine::rest(const DirectOperation* awaited) {
+  if (failure_.has_value()) return true;
   bool may_sleep = true;
-  for (FrameStream* stream : streams_) {
+  for (size_t slot = 0; slot < streams_.size(); ++slot) {
+    FrameStream* stream = streams_[slot];
     if (stream == nullptr || stream->has_ended()) continue;
-    const Rest rest = stream->wants_to_send() ? Rest::kForRoom : Rest::kForBytes;
-    may_sleep = stream->channel().rest(rest) && may_sleep;
+    const Rest rest = rest_of(slot / kNumUrgencies, awaited);
+    const bool may_leave = stream->channel().rest(rest, stream->wants_to_send());
+    may_sleep = may_leave && !stream->can_send() && may_sleep;
   }
-  return may_sleep && !can_move();
+  return may_sleep;
 }
 
 void DirectEngine::rise() {
-  if (!shares_memory_) return;
   for (FrameStream* stream : streams_) {
-    if (stream != nullptr) stream->channel().rest(Rest::kAwake);
+    if (stream != nullptr) stream->channel().rest(Rest::kAwake, /*for_room=*/false);
   }
 }
 
@@ -176,13 +190,28 @@ bool DirectEngine::send_on(size_t slot) {
 }
 
 bool DirectEngine::move() {
-  const bool may_have_more = serve_urgent() || serve_bulk();
+  bool may_have_more = serve_urgent();
+  if (!may_have_more && can_move()) {
+    // As long as bulk moves, nobody sleeps, so nobody else hears of what is urgent.
+    if (has_sockets_) hear(wait_events(std::chrono::milliseconds(0)));
+    may_have_more = serve_urgent() || serve_bulk();
+  }
   settle_failure();
   return may_have_more && !failure_.has_value();
 }
 
-void DirectEngine::move_urgent() {
-  serve_urgent();
+bool DirectEngine::move_urgent() {
+  const bool may_have_more = serve_urgent();
+  settle_failure();
+  return may_have_more && !failure_.has_value();
+}
+
+void DirectEngine::send_held() {
+  for (size_t slot = slot_of(0, Urgency::kUrgent); slot < streams_.size(); slot += kNumUrgencies) {
+    const FrameStream* stream = streams_[slot];
+    if (failure_.has_value() || stream == nullptr) continue;
+    if (stream->has_only_headers() && stream->can_send()) send_on(slot);
+  }
   settle_failure();
 }
 

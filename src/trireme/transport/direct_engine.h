@@ -87,20 +87,27 @@ class DirectEngine : public BulkControl {
   void start(const DirectPosted& posted);
   // A round; whether there may be more to do at once.
   bool move();
-  // At most one frame of each urgent stream, in and out.
-  void move_urgent();
+  // At most one frame of each urgent stream, in and out; whether there may be more.
+  bool move_urgent();
+  // Sends the grants that were held back so that more of them leave at once.
+  void send_held();
   // Whether move() would find something to do.
   [[nodiscard]] bool can_move() const;
 
   // Sleeps until something has changed, `timeout` has passed (negative: never), or wake().
   [[nodiscard]] DirectEvents wait_events(std::chrono::milliseconds timeout) const;
   void hear(const DirectEvents& events);
-  // Before wait_events(): peers that share memory are to wake this rank. False: do not sleep, since
-  // move() may find something. Holds until rise() and may be said again.
-  bool rest();
+  // Of the kernel's: readable when wait_events() would find something.
+  [[nodiscard]] int epoll_fd() const { return epoll_.get(); }
+  // Before wait_events(), or before nobody drives for a while: what the peers are to wake this rank
+  // for. `awaited`: by the rank; null: it computes, and is not disturbed for what only its next
+  // wait needs. False: move() may find something that cannot be left. Holds until rise() and may be
+  // said again.
+  bool rest(const DirectOperation* awaited);
   void rise();
   // Whether looking at memory tells of something new sooner than the kernel does.
   [[nodiscard]] bool shares_memory() const { return shares_memory_; }
+  [[nodiscard]] bool has_sockets() const { return has_sockets_; }
   // Ends the sleep of one thread, or keeps the next one from sleeping.
   void wake() { wake_.notify(); }
 
@@ -119,6 +126,7 @@ class DirectEngine : public BulkControl {
   // Whether there may be more.
   bool serve_urgent();
   bool serve_bulk();
+  [[nodiscard]] Rest rest_of(size_t rank, const DirectOperation* awaited) const;
   // One frame at most. Slots are kNumUrgencies x rank + urgency.
   bool receive_on(size_t slot);
   bool send_on(size_t slot);
@@ -146,6 +154,7 @@ class DirectEngine : public BulkControl {
   std::optional<Error> failure_;
   bool is_settled_ = false;
   bool shares_memory_ = false;
+  bool has_sockets_ = false;
   FileDescriptor epoll_;
   WakeEvent wake_;
 };

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
+#include "trireme/transport/ring_channel.h"
 #include "trireme/transport/wire.h"
 
 namespace trireme {
@@ -33,7 +35,7 @@ class CountingChannel : public ByteChannel {
     return sent;
   }
   ssize_t receive(std::span<iovec> parts) override { return channel_->receive(parts); }
-  bool rest(Rest rest) override { return channel_->rest(rest); }
+  bool rest(Rest rest, bool for_room) override { return channel_->rest(rest, for_room); }
 
  private:
   std::unique_ptr<ByteChannel> channel_;
@@ -57,11 +59,10 @@ class TwoEngines : public testing::Test {
   void SetUp() override {
     std::array<std::vector<FrameStream>, 2> streams;
     for (size_t urgency = 0; urgency < kNumUrgencies; ++urgency) {
-      std::array<int, 2> sockets{};
-      ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets.data()), 0);
+      std::array<std::unique_ptr<ByteChannel>, 2> channels = make_channels();
       for (size_t rank = 0; rank < 2; ++rank) {
-        streams[rank].emplace_back(std::make_unique<CountingChannel>(
-            make_socket_channel(FileDescriptor(sockets[rank])), num_sent_[rank][urgency]));
+        streams[rank].emplace_back(
+            std::make_unique<CountingChannel>(std::move(channels[rank]), num_sent_[rank][urgency]));
       }
     }
     for (size_t rank = 0; rank < 2; ++rank) {
@@ -70,9 +71,20 @@ class TwoEngines : public testing::Test {
                          .streams = std::make_unique<PeerStreams>(PeerStreams::Streams{
                              std::move(streams[rank][0]), std::move(streams[rank][1])})};
       engines_[rank] = std::make_unique<DirectEngine>(static_cast<int32_t>(rank), std::move(peers),
-                                                      WakeEvent(), &heard_[rank]);
+                                                      std::move(wakes_[rank]), listener(rank));
     }
   }
+  static std::array<FileDescriptor, 2> make_sockets() {
+    std::array<int, 2> sockets{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets.data()), 0);
+    return {FileDescriptor(sockets[0]), FileDescriptor(sockets[1])};
+  }
+  // Of ranks 0 and 1.
+  virtual std::array<std::unique_ptr<ByteChannel>, 2> make_channels() {
+    std::array<FileDescriptor, 2> sockets = make_sockets();
+    return {make_socket_channel(std::move(sockets[0])), make_socket_channel(std::move(sockets[1]))};
+  }
+  virtual TransferListener* listener(size_t rank) { return &heard_[rank]; }
 
   // A round of each; the tickets that have ended.
   using Ended = std::array<std::vector<int64_t>, 2>;
@@ -106,12 +118,108 @@ class TwoEngines : public testing::Test {
                                          .urgency = urgency}});
   }
 
+  std::array<WakeEvent, 2> wakes_;
   std::array<Heard, 2> heard_;
   std::array<std::array<size_t, kNumUrgencies>, 2> num_sent_{};  // by rank and urgency
   std::array<std::unique_ptr<DirectEngine>, 2> engines_;
 };
 
 using Kind = DirectOperation::Kind;
+
+// To whom nobody listens.
+class TwoEnginesOfOneHost : public TwoEngines {
+ protected:
+  std::array<std::unique_ptr<ByteChannel>, 2> make_channels() override {
+    std::array<FileDescriptor, 2> sockets = make_sockets();
+    const FileDescriptor memory = make_ring_memory().value();
+    std::array<std::unique_ptr<ByteChannel>, 2> channels;
+    for (const size_t rank : {0, 1}) {
+      channels[rank] =
+          make_ring_channel({.socket = std::move(sockets[rank]),
+                             .memory = FileDescriptor(::dup(memory.get())),
+                             .peer_wake = FileDescriptor(::dup(wakes_[1 - rank].fd()))},
+                            static_cast<RingSide>(rank))
+              .value();
+    }
+    return channels;
+  }
+  TransferListener* listener(size_t /*rank*/) override { return nullptr; }
+
+  bool is_woken(size_t rank) {
+    return engines_[rank]->wait_events(std::chrono::milliseconds(0)).count > 0;
+  }
+  // What is there, and nothing after it.
+  void settle() {
+    for (int32_t i = 0; i < 10; ++i) take_turns();
+  }
+};
+
+TEST_F(TwoEnginesOfOneHost, WakeNobodyWhoComputesForWhatOnlyItsNextWaitNeeds) {
+  std::vector<std::byte> sent(100);
+  std::vector<std::byte> received(sent.size());
+  settle();
+  ASSERT_TRUE(engines_[0]->rest(nullptr));
+  post(1, 0, Kind::kReceive, received, Urgency::kUrgent);
+  engines_[1]->move();
+  EXPECT_FALSE(is_woken(0)) << "a receive whose send is not posted";
+  engines_[0]->rise();
+  ASSERT_TRUE(engines_[1]->rest(nullptr));
+  post(0, 0, Kind::kSend, sent, Urgency::kUrgent);
+  while (engines_[0]->move()) {
+  }
+  EXPECT_EQ(engines_[0]->take_ended().size(), 1U);
+  EXPECT_FALSE(is_woken(1)) << "a message that nobody waits for yet";
+  EXPECT_TRUE(engines_[1]->rest(nullptr)) << "which can be left";
+  const DirectOperation awaited{.kind = Kind::kReceive, .peer = 0};
+  EXPECT_FALSE(engines_[1]->rest(&awaited));
+}
+
+TEST_F(TwoEnginesOfOneHost, WakeWhoWaits) {
+  std::vector<std::byte> bytes(100);
+  post(1, 0, Kind::kReceive, bytes, Urgency::kUrgent);
+  settle();
+  const DirectOperation awaited{.kind = Kind::kReceive, .peer = 0};
+  ASSERT_TRUE(engines_[1]->rest(&awaited));
+  std::vector<std::byte> sent(100);
+  post(0, 0, Kind::kSend, sent, Urgency::kUrgent);
+  engines_[0]->move();
+  EXPECT_TRUE(is_woken(1));
+}
+
+TEST_F(TwoEnginesOfOneHost, WakeWhoComputesForAGrantThatAMessageWaitsFor) {
+  std::vector<std::byte> bytes(100);
+  post(0, 0, Kind::kSend, bytes, Urgency::kUrgent);
+  settle();
+  ASSERT_TRUE(engines_[0]->rest(nullptr));
+  std::vector<std::byte> received(100);
+  post(1, 0, Kind::kReceive, received, Urgency::kUrgent);
+  engines_[1]->move();
+  EXPECT_TRUE(is_woken(0));
+}
+
+TEST_F(TwoEnginesOfOneHost, WakeWhoComputesForItsPartOfAnAllReduce) {
+  const DirectCommunicator world{.name = "world", .members = {0, 1}, .space = 1};
+  std::array<std::vector<std::byte>, 2> numbers = {std::vector<std::byte>(1 << 20),
+                                                   std::vector<std::byte>(1 << 20)};
+  const auto reduce = [&](size_t rank) {
+    engines_[rank]->start({.ticket = Ticket(0),
+                           .operation = {.kind = Kind::kAllReduce,
+                                         .communicator = &world,
+                                         .dtype = DType::kFloat32,
+                                         .bytes = numbers[rank],
+                                         .urgency = Urgency::kBulk}});
+  };
+  engines_[1]->hold_bulk(0, Hold::kHolds);
+  reduce(0);
+  reduce(1);
+  settle();
+  // Its own part has left.
+  ASSERT_TRUE(engines_[0]->rest(nullptr));
+  EXPECT_FALSE(is_woken(0));
+  engines_[1]->hold_bulk(0, Hold::kLetsGo);
+  engines_[1]->move();
+  EXPECT_TRUE(is_woken(0));
+}
 
 TEST_F(TwoEngines, LetAnUrgentMessageOvertakeBulkWithinTwoFrames) {
   std::vector<std::byte> bulk(16 << 20);

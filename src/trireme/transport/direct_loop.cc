@@ -1,7 +1,10 @@
 #include "trireme/transport/direct_loop.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
+
+#include <sys/epoll.h>
 
 #include "trireme/base/check.h"
 
@@ -13,6 +16,21 @@ constexpr std::chrono::microseconds kHandBack(200);
 // A peer that copies has the next piece in a few us; one that sleeps is not waited for. Ranks may
 // be more than cores, so this is far below what a time slice is.
 constexpr std::chrono::microseconds kLookAround(20);
+// Of urgent frames that a post takes along: as much as shared memory takes.
+constexpr size_t kMostPostedFrames = 4;
+constexpr uint64_t kCalled = 0;
+constexpr uint64_t kHasEvents = 1;
+
+FileDescriptor make_loop_epoll(int call, int engine) {
+  FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
+  TRIREME_CHECK(epoll.is_open(), "epoll_create1 failed: this process is out of file descriptors");
+  // Told once for each call, so nobody has to clear it.
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.u64 = kCalled}};
+  ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, call, &event);
+  event = {.events = 0, .data = {.u64 = kHasEvents}};
+  ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, engine, &event);
+  return epoll;
+}
 
 }  // namespace
 
@@ -20,63 +38,78 @@ DirectLoop::DirectLoop(int32_t rank, std::vector<DirectPeer> peers, WakeEvent wa
                        std::chrono::milliseconds timeout, TransferListener* listener)
     : timeout_(timeout),
       engine_(rank, std::move(peers), std::move(wake), listener),
+      epoll_(make_loop_epoll(call_.fd(), engine_.epoll_fd())),
       thread_([this] { run(); }) {}
 
 DirectLoop::~DirectLoop() {
-  {
-    const std::scoped_lock lock(mutex_);
-    must_end_ = true;
-    parked_.notify_one();
-  }
-  engine_.wake();
+  const std::scoped_lock lock(mutex_);
+  must_end_ = true;
+  wake_loop();
 }
 
 Ticket DirectLoop::post(const DirectOperation& operation) {
+  const bool sends = operation.kind == DirectOperation::Kind::kSend;
   std::unique_lock lock(mutex_);
   const Ticket ticket(next_ticket_++);
   open_.emplace(ticket.value, operation);
   posted_.push_back({.ticket = ticket, .operation = operation});
-  const bool is_parked = is_parked_;
+  const bool is_brief = sleep_ == Sleep::kBriefly;
   lock.unlock();
   // A driver comes soon.
-  if (is_parked && operation.kind != DirectOperation::Kind::kSend) return ticket;
+  if (is_brief && !sends) return ticket;
   std::unique_lock turn(turn_, std::try_to_lock);
   // Who has the turn looks at what is posted before it sleeps.
   if (!turn.owns_lock()) return ticket;
+  // Its grant may have come.
+  if (sends) engine_.rise();
   start_posted();
-  if (!engine_.can_move()) engine_.hear(engine_.wait_events(std::chrono::milliseconds(0)));
-  engine_.move_urgent();
+  for (size_t i = 0; i < kMostPostedFrames && engine_.move_urgent(); ++i) {
+  }
   publish_ended(Driver::kRank);
-  // What is small is gone, or waits for its receive.
-  const bool needs_driver =
-      is_parked ? engine_.can_move() && operation.bytes.size() > kMaxFrameData : !engine_.rest();
+  const bool may_leave = engine_.rest(nullptr);
   turn.unlock();
-  if (needs_driver) call_driver();
+  // What is small is gone, or waits for its receive.
+  if (may_leave || (is_brief && operation.bytes.size() <= kMaxFrameData)) return ticket;
+  call_driver();
   return ticket;
 }
 
 void DirectLoop::call_driver() {
-  {
-    const std::scoped_lock lock(mutex_);
-    is_called_ = is_parked_ && !awaited_.has_value();
-    if (!is_called_) engine_.wake();
-  }
-  parked_.notify_one();
+  const std::scoped_lock lock(mutex_);
+  if (awaited_.has_value()) return engine_.wake();
+  is_called_ = true;
+  wake_loop();
+}
+
+void DirectLoop::wake_loop() {
+  const Sleep sleep = std::exchange(sleep_, Sleep::kAwake);
+  if (sleep == Sleep::kBriefly) brief_.notify_one();
+  if (sleep == Sleep::kDeeply) call_.notify();
+}
+
+void DirectLoop::arm(bool is_armed) {
+  if (is_armed == is_armed_) return;
+  is_armed_ = is_armed;
+  epoll_event event{.events = is_armed ? EPOLLIN | EPOLLONESHOT : 0U, .data = {.u64 = kHasEvents}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, engine_.epoll_fd(), &event);
 }
 
 Status DirectLoop::wait(Ticket ticket) {
+  DirectOperation awaited;
   {
     const std::scoped_lock lock(mutex_);
-    TRIREME_CHECK(open_.contains(ticket.value) || done_.contains(ticket.value),
+    const auto open = open_.find(ticket.value);
+    TRIREME_CHECK(open != open_.end() || done_.contains(ticket.value),
                   "a ticket is waited for exactly once");
     last_wait_ = Clock::now();
     if (is_over(ticket)) return take_outcome(ticket);
+    awaited = open->second;
     awaited_ = ticket;
     is_called_ = false;
   }
   Clock::time_point deadline = Clock::now() + timeout_;
   uint64_t num_moved = 0;
-  while (!drive_until_over(ticket)) {
+  while (!drive_until_over(ticket, awaited)) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     const DirectEvents events = engine_.wait_events(std::max(left, std::chrono::milliseconds(0)));
     const std::scoped_lock turn(turn_);
@@ -88,14 +121,8 @@ Status DirectLoop::wait(Ticket ticket) {
     deadline = Clock::now() + timeout_;
     if (!has_progressed) give_up(ticket);
   }
-  std::unique_lock lock(mutex_);
-  awaited_.reset();
-  last_wait_ = Clock::now();
-  const bool must_call = sleeps_long_;
-  Status outcome = take_outcome(ticket);
-  lock.unlock();
-  if (must_call) parked_.notify_one();
-  return outcome;
+  const std::scoped_lock lock(mutex_);
+  return take_outcome(ticket);
 }
 
 void DirectLoop::hold_bulk(int32_t peer, Hold hold) {
@@ -111,17 +138,36 @@ PeerThroughput DirectLoop::throughput(int32_t peer) {
   return engine_.throughput(peer);
 }
 
-bool DirectLoop::drive_until_over(Ticket ticket) {
-  Drive driven = Drive::kAllMoved;
+bool DirectLoop::drive_until_over(Ticket ticket, const DirectOperation& awaited) {
+  const std::scoped_lock turn(turn_);
+  drive(&awaited);
   {
-    const std::scoped_lock turn(turn_);
-    driven = drive(Driver::kRank);
+    const std::scoped_lock lock(mutex_);
+    if (!is_over(ticket)) {
+      arm(false);
+      return false;
+    }
   }
-  const std::scoped_lock lock(mutex_);
-  if (!is_over(ticket)) return false;
-  // The loop's thread may sleep on what this one has heard.
-  if (driven == Drive::kStopped && !is_parked_) engine_.wake();
+  leave();
   return true;
+}
+
+void DirectLoop::leave() {
+  const auto sleeps_briefly = [this] {
+    const std::scoped_lock lock(mutex_);
+    return sleep_ == Sleep::kBriefly;
+  };
+  if (!sleeps_briefly()) engine_.send_held();
+  // What this thread has seen to is no event for the other one.
+  if (engine_.has_sockets()) engine_.hear(engine_.wait_events(std::chrono::milliseconds(0)));
+  const bool may_leave = engine_.rest(nullptr);
+  const std::scoped_lock lock(mutex_);
+  awaited_.reset();
+  last_wait_ = Clock::now();
+  if (sleep_ == Sleep::kBriefly) return;
+  if (may_leave) return arm(true);
+  has_news_ = true;
+  wake_loop();
 }
 
 void DirectLoop::give_up(Ticket ticket) {
@@ -134,15 +180,19 @@ void DirectLoop::give_up(Ticket ticket) {
   if (operation.has_value()) engine_.give_up(*operation, timeout_);
 }
 
-DirectLoop::Drive DirectLoop::drive(Driver driver) {
+void DirectLoop::drive(const DirectOperation* awaited) {
+  const Driver driver = awaited == nullptr ? Driver::kLoop : Driver::kRank;
   engine_.rise();
+  bool has_moved = false;
   while (true) {
     start_posted();
     const bool has_more = engine_.move();
     publish_ended(driver);
-    if (must_stop(driver)) return has_more ? Drive::kStopped : Drive::kAllMoved;
-    if (has_more || (driver == Driver::kRank && look_around())) continue;
-    if (engine_.rest()) return Drive::kAllMoved;
+    if (must_stop(driver)) return;
+    has_moved = has_moved || has_more;
+    // A peer that sends now has more in a moment; else it may compute for long.
+    if (has_more || (has_moved && driver == Driver::kRank && look_around())) continue;
+    if (engine_.rest(awaited)) return;
     engine_.rise();
   }
 }
@@ -196,52 +246,54 @@ Status DirectLoop::take_outcome(Ticket ticket) {
   return error.has_value() ? Status(*error) : Status();
 }
 
-bool DirectLoop::is_hot(Clock::time_point now) const {
-  return awaited_.has_value() || now - last_wait_ < kHandBack;
-}
-
 void DirectLoop::run() {
-  while (park()) watch();
+  while (sleep()) drive_as_loop();
 }
 
-bool DirectLoop::park() {
+bool DirectLoop::sleep() {
   std::unique_lock lock(mutex_);
-  is_parked_ = true;
-  while (!must_end_ && is_hot(Clock::now()) && (awaited_.has_value() || !is_called_)) {
-    const auto since = Clock::now() - last_wait_;
-    sleeps_long_ = awaited_.has_value() && since >= kHandBack;
-    if (sleeps_long_) {
-      parked_.wait(lock);
-    } else {
-      parked_.wait_for(lock, kHandBack - std::min<Clock::duration>(since, kHandBack));
+  while (!must_end_) {
+    const Clock::duration since = Clock::now() - last_wait_;
+    const bool is_hot = since < kHandBack;
+    if (!awaited_.has_value() && (is_called_ || (has_news_ && !is_hot))) {
+      is_called_ = false;
+      has_news_ = false;
+      return true;
     }
-    sleeps_long_ = false;
+    if (has_news_ && is_hot) {
+      sleep_ = Sleep::kBriefly;
+      brief_.wait_for(lock, kHandBack - since);
+      sleep_ = Sleep::kAwake;
+      continue;
+    }
+    if (!awaited_.has_value()) arm(true);
+    sleep_ = Sleep::kDeeply;
+    lock.unlock();
+    std::array<epoll_event, 2> events{};
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
+    lock.lock();
+    sleep_ = Sleep::kAwake;
+    for (int i = 0; i < count; ++i) {
+      if (events[static_cast<size_t>(i)].data.u64 != kHasEvents) continue;
+      is_armed_ = false;
+      has_news_ = true;
+    }
   }
-  is_parked_ = false;
-  is_called_ = false;
-  return !must_end_;
+  return false;
 }
 
-void DirectLoop::watch() {
-  DirectEvents events;
-  while (true) {
-    {
-      const std::scoped_lock turn(turn_);
-      engine_.hear(events);
-      events.count = 0;
-      drive(Driver::kLoop);
-    }
-    std::unique_lock lock(mutex_);
-    if (must_end_) return;
-    if (awaited_.has_value()) {
-      // It may sleep on what this thread has heard.
-      engine_.wake();
-      return;
-    }
-    if (!posted_.empty()) continue;
-    if (is_hot(Clock::now())) return;
-    lock.unlock();
-    events = engine_.wait_events(std::chrono::milliseconds(-1));
+void DirectLoop::drive_as_loop() {
+  {
+    const std::scoped_lock turn(turn_);
+    engine_.hear(engine_.wait_events(std::chrono::milliseconds(0)));
+    drive(nullptr);
+  }
+  const std::scoped_lock lock(mutex_);
+  if (awaited_.has_value()) {
+    // It may sleep on what this thread has heard.
+    engine_.wake();
+  } else if (!posted_.empty()) {
+    is_called_ = true;
   }
 }
 

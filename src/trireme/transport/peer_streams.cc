@@ -58,7 +58,10 @@ void PeerStreams::start(Send posted, const Grant& grant) {
 void PeerStreams::receive(MessageKey key, std::span<std::byte> bytes, uint64_t whole,
                           MessageWatch watch) {
   const uint64_t id = next_id_++;
-  receives_.emplace(id, Receive{.bytes = bytes, .watch = std::move(watch)});
+  const bool is_reducing = key.space != 0;
+  if (is_reducing) ++num_reducing_;
+  receives_.emplace(id,
+                    Receive{.bytes = bytes, .is_reducing = is_reducing, .watch = std::move(watch)});
   stream(Urgency::kUrgent)
       .queue({.kind = FrameKind::kGrant,
               .space = key.space,
@@ -114,6 +117,7 @@ Status PeerStreams::take(const FrameHeader& header) {
     received_.end(now);
   }
   const OnMoved on_moved = std::move(receive.watch.on_moved);
+  if (receive.is_reducing) --num_reducing_;
   receives_.erase(found);
   on_moved(header.kind == FrameKind::kData ? std::nullopt : std::optional(header.whole));
   return Status();

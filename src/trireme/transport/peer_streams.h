@@ -62,6 +62,9 @@ class PeerStreams : public FrameReceiver {
   [[nodiscard]] bool has_ended() const;
   // Why; empty where the peer has closed its end.
   [[nodiscard]] std::string end_reason() const;
+  // What the peer sends has consequences beyond its receive: a message that waits for its grant, or
+  // a part of an all-reduce.
+  [[nodiscard]] bool wants_frames() const { return !sends_.empty() || num_reducing_ > 0; }
   // Somebody waits for this peer.
   [[nodiscard]] bool has_pending() const;
   [[nodiscard]] PeerThroughput throughput() const {
@@ -87,6 +90,7 @@ class PeerStreams : public FrameReceiver {
   };
   struct Receive {
     std::span<std::byte> bytes;
+    bool is_reducing = false;  // of an all-reduce
     size_t num_arrived = 0;
     bool has_met = false;
     MessageWatch watch;
@@ -99,6 +103,7 @@ class PeerStreams : public FrameReceiver {
   std::map<MessageKey, std::deque<Grant>> grants_;  // without a send
   std::map<uint64_t, Receive> receives_;            // granted, by id
   uint64_t next_id_ = 0;
+  size_t num_reducing_ = 0;
   size_t num_leaving_ = 0;  // sends that have their grant
   ThroughputMeter sent_;
   ThroughputMeter received_;

@@ -25,6 +25,9 @@ constexpr size_t kPage = 4096;
 constexpr size_t kMemoryBytes = kPage + 2 * kRingBytes;
 // After so many bytes the other side may begin with them.
 constexpr size_t kPieceBytes = size_t{16} << 10;
+// A receiver that sleeps is woken before all has come only where so many bytes are left: it takes as
+// long to rise as they take to copy.
+constexpr size_t kWorthOverlap = size_t{64} << 10;
 // A sender is woken for no less room.
 constexpr size_t kWorthWaking = kRingBytes / 2;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -36,10 +39,17 @@ struct RingCounts {
   alignas(kLine) std::atomic<uint64_t> tail;  // publishes room; set by the receiver
 };
 struct Sleeper {
-  alignas(kLine) std::atomic<uint32_t> wants;  // kBytes | kRoom; 0: it is awake
+  alignas(kLine) std::atomic<uint32_t> wants;  // kRoom and one of the others; 0: it is awake
 };
-constexpr uint32_t kBytes = 1;
-constexpr uint32_t kRoom = 2;
+constexpr uint32_t kRoom = 1;
+constexpr uint32_t kFull = 2;
+constexpr uint32_t kFrames = 4;
+constexpr uint32_t kBytes = 8;
+
+uint32_t wants_of(Rest rest, bool for_room) {
+  constexpr std::array<uint32_t, 4> kWants = {0, kFull, kFrames, kBytes};  // by Rest
+  return kWants[static_cast<size_t>(rest)] | (for_room ? kRoom : 0);
+}
 
 struct RingPage {
   std::array<RingCounts, 2> counts;  // by the side that sends
@@ -98,6 +108,8 @@ class RingChannel : public ByteChannel {
   ssize_t send(std::span<iovec> parts) override {
     const uint64_t begin = sent_;
     uint64_t published = sent_;
+    size_t left = 0;
+    for (const iovec& part : parts) left += part.iov_len;
     for (const iovec& part : parts) {
       size_t done = 0;
       while (done < part.iov_len) {
@@ -105,14 +117,16 @@ class RingChannel : public ByteChannel {
         if (room > kRingBytes) return damaged();
         const size_t place = sent_ % kRingBytes;
         const size_t size = std::min({room, part.iov_len - done, kRingBytes - place, kPieceBytes});
-        if (size == 0) return moved(publish_sent(published) - begin);
+        if (size == 0) return moved(publish_sent(published, kFrames | kBytes) - begin);
         std::memcpy(out_ring_ + place, static_cast<const std::byte*>(part.iov_base) + done, size);
         done += size;
         sent_ += size;
-        if (sent_ - published >= kPieceBytes) published = publish_sent(published);
+        left -= size;
+        if (sent_ - published < kPieceBytes) continue;
+        published = publish_sent(published, left >= kWorthOverlap ? kBytes : 0);
       }
     }
-    return moved(publish_sent(published) - begin);
+    return moved(publish_sent(published, kFrames | kBytes) - begin);
   }
 
   ssize_t receive(std::span<iovec> parts) override {
@@ -135,14 +149,16 @@ class RingChannel : public ByteChannel {
     return moved(received_ - begin);
   }
 
-  bool rest(Rest rest) override {
-    const uint32_t wants = rest == Rest::kAwake      ? 0
-                           : rest == Rest::kForBytes ? kBytes
-                                                     : kBytes | kRoom;
-    self_.wants.store(wants, std::memory_order_seq_cst);
-    if (wants == 0) return true;
-    if (in_.head.load(std::memory_order_seq_cst) != received_) return false;
-    return (wants & kRoom) == 0 || sent_ - out_.tail.load(std::memory_order_seq_cst) == kRingBytes;
+  bool rest(Rest rest, bool for_room) override {
+    self_.wants.store(wants_of(rest, for_room), std::memory_order_seq_cst);
+    if (rest == Rest::kAwake) return true;
+    if (for_room) {
+      if (sent_ - out_.tail.load(std::memory_order_seq_cst) != kRingBytes) return false;
+      // The peer, who may sleep until the ring is full, wakes this rank when it has read.
+      wake_peer_for(kFull | kFrames | kBytes);
+    }
+    if (in_.head.load(std::memory_order_seq_cst) == received_) return true;
+    return rest == Rest::kUntilFull && (peer_.wants.load(std::memory_order_seq_cst) & kRoom) == 0;
   }
 
  private:
@@ -151,10 +167,10 @@ class RingChannel : public ByteChannel {
     return kRingBytes - (sent_ - seen_tail_);
   }
 
-  uint64_t publish_sent(uint64_t published) {
-    if (sent_ == published) return sent_;
-    out_.head.store(sent_, std::memory_order_seq_cst);
-    wake_peer_for(kBytes);
+  // Wakes a peer that wants one of `what`.
+  uint64_t publish_sent(uint64_t published, uint32_t what) {
+    if (sent_ != published) out_.head.store(sent_, std::memory_order_seq_cst);
+    wake_peer_for(what);
     return sent_;
   }
 
@@ -164,6 +180,7 @@ class RingChannel : public ByteChannel {
   }
 
   void wake_peer_for(uint32_t what) {
+    if (what == 0) return;
     if ((peer_.wants.load(std::memory_order_seq_cst) & what) == 0) return;
     if (peer_.wants.exchange(0, std::memory_order_seq_cst) == 0) return;
     const uint64_t one = 1;

@@ -5,8 +5,9 @@
 //   then          a ring of kRingBytes from the maker to the taker, and one back
 //
 // Either side copies into its ring and out of the other's, and publishes in pieces, so that both
-// copy at once. Who finds nothing to do says so in page 0 and sleeps; the other side then writes to
-// its eventfd. A Unix socket between both tells when one has ended: the kernel closes it whatever a
+// copy at once. Who finds nothing to do says in page 0 what it sleeps for; the other side then
+// writes to its eventfd. Who computes sleeps until the ring is full, and costs its peer no system
+// call. A Unix socket between both tells when one has ended: the kernel closes it whatever a
 // process died of, and what was published before can still be read. The memory has no name, so
 // nothing is left behind.
 #pragma once

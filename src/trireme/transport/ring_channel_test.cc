@@ -101,23 +101,46 @@ TEST_F(RingChannels, WakeAPeerThatSleepsAndNoOther) {
   Bytes bytes(100);
   EXPECT_EQ(send(*ends_[0], bytes), 100);
   EXPECT_FALSE(was_woken(1));
-  EXPECT_FALSE(ends_[1]->rest(Rest::kForBytes)) << "there is something already";
+  EXPECT_FALSE(ends_[1]->rest(Rest::kForBytes, false)) << "there is something already";
   EXPECT_EQ(receive(*ends_[1], bytes), 100);
-  EXPECT_TRUE(ends_[1]->rest(Rest::kForBytes));
+  EXPECT_TRUE(ends_[1]->rest(Rest::kForBytes, false));
   EXPECT_EQ(send(*ends_[0], bytes), 100);
   EXPECT_TRUE(was_woken(1));
   EXPECT_EQ(send(*ends_[0], bytes), 100);
   EXPECT_FALSE(was_woken(1)) << "once is enough";
-  EXPECT_TRUE(ends_[1]->rest(Rest::kAwake));
+  EXPECT_TRUE(ends_[1]->rest(Rest::kAwake, false));
   EXPECT_EQ(send(*ends_[0], bytes), 100);
   EXPECT_FALSE(was_woken(1));
 }
 
+TEST_F(RingChannels, WakeAPeerThatSleepsForFramesWhenASendHasEnded) {
+  Bytes bytes(kRingBytes / 2);
+  EXPECT_TRUE(ends_[1]->rest(Rest::kForFrames, false));
+  EXPECT_EQ(send(*ends_[0], bytes), kRingBytes / 2);
+  EXPECT_TRUE(was_woken(1));
+  EXPECT_FALSE(ends_[1]->rest(Rest::kForFrames, false)) << "there is something already";
+}
+
+TEST_F(RingChannels, LeaveAPeerAloneThatSleepsUntilTheyAreFull) {
+  Bytes bytes(kRingBytes);
+  EXPECT_TRUE(ends_[1]->rest(Rest::kUntilFull, false));
+  EXPECT_EQ(send(*ends_[0], std::span(bytes).first(1)), 1);
+  EXPECT_EQ(send(*ends_[0], bytes), kRingBytes - 1);
+  EXPECT_FALSE(was_woken(1)) << "who sends does not wait for room yet";
+  EXPECT_TRUE(ends_[1]->rest(Rest::kUntilFull, false)) << "what is there can be left";
+  EXPECT_TRUE(ends_[0]->rest(Rest::kForBytes, true));
+  EXPECT_TRUE(was_woken(1));
+  EXPECT_FALSE(ends_[1]->rest(Rest::kUntilFull, false)) << "who sends waits for room";
+  EXPECT_EQ(receive(*ends_[1], bytes), kRingBytes);
+  EXPECT_TRUE(was_woken(0));
+  EXPECT_TRUE(ends_[1]->rest(Rest::kUntilFull, false));
+}
+
 TEST_F(RingChannels, WakeASenderThatSleepsForRoomWhenHalfOfItIsFree) {
   Bytes bytes(kRingBytes);
-  EXPECT_FALSE(ends_[0]->rest(Rest::kForRoom)) << "there is room";
+  EXPECT_FALSE(ends_[0]->rest(Rest::kForBytes, true)) << "there is room";
   EXPECT_EQ(send(*ends_[0], bytes), kRingBytes);
-  EXPECT_TRUE(ends_[0]->rest(Rest::kForRoom));
+  EXPECT_TRUE(ends_[0]->rest(Rest::kForBytes, true));
   EXPECT_GT(receive(*ends_[1], std::span(bytes).first(kRingBytes / 2 - 1)), 0);
   EXPECT_FALSE(was_woken(0));
   EXPECT_GT(receive(*ends_[1], std::span(bytes).first(1)), 0);

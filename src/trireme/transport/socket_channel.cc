@@ -10,8 +10,12 @@
 namespace trireme {
 namespace {
 
-// Below what the kernel keeps of a connection at first, so that the mark can be reached.
+// A rank that waits copies what has come while the rest is on its way. Below what the kernel keeps
+// of a connection at first, so that the mark can be reached.
 constexpr size_t kMostAwaited = size_t{32} << 10;
+// For a rank that computes: the kernel keeps as much from then on, so the peer is not held up. It
+// tells, too, when it can keep no more.
+constexpr size_t kMostKept = size_t{256} << 10;
 
 size_t size_of(std::span<const iovec> parts) {
   size_t size = 0;
@@ -52,24 +56,40 @@ class SocketChannel : public ByteChannel {
     const ssize_t received = moved_by(::recvmsg, parts, MSG_DONTWAIT);
     // A read that is not filled has taken all there is, but for the end itself.
     const bool has_all = received < 0 || static_cast<size_t>(received) < size_of(parts);
-    if (has_all && !is_closing_) {
-      const int failure = errno;
-      is_readable_ = false;
-      wait_for(left_of_first(parts, received < 0 ? 0 : static_cast<size_t>(received)));
-      errno = failure;
-    }
+    if (received > 0) has_received_ = true;
+    if (has_all && !is_closing_) is_readable_ = false;
+    num_lacking_ = left_of_first(parts, received < 0 ? 0 : static_cast<size_t>(received));
     return received;
   }
 
-  // The kernel wakes by itself.
-  bool rest(Rest /*rest*/) override { return true; }
+  bool rest(Rest rest, bool /*for_room*/) override {
+    if (rest == Rest::kAwake) {
+      if (is_unheard_) is_readable_ = true;
+      is_unheard_ = false;
+      return true;
+    }
+    // Where nothing has ever come, there is nothing to put off.
+    if (rest == Rest::kUntilFull && has_received_ && !is_closing_) {
+      if (is_readable_ || !is_unheard_) tell_from(kMostKept);
+      is_readable_ = false;
+      is_unheard_ = true;
+      return true;
+    }
+    if (is_readable_) return false;
+    // What is asked for comes in packets, each of which would wake this rank for a part of it.
+    const size_t most = rest == Rest::kForBytes ? kMostAwaited : kMostKept;
+    const size_t mark = std::clamp<size_t>(num_lacking_, 1, most);
+    if (is_unheard_ || mark != mark_) tell_from(mark);
+    is_unheard_ = false;
+    return true;
+  }
 
  private:
-  // What is asked for comes in packets, each of which would wake this rank for a part of it.
-  void wait_for(size_t num_bytes) {
-    const int mark = static_cast<int>(std::clamp<size_t>(num_bytes, 1, kMostAwaited));
-    if (mark == awaited_) return;
-    awaited_ = mark;
+  // The kernel tells, and at once where there are as many already, of no fewer bytes, but of the
+  // end.
+  void tell_from(size_t num_bytes) {
+    mark_ = num_bytes;
+    const int mark = static_cast<int>(num_bytes);
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark);
   }
 
@@ -84,8 +104,11 @@ class SocketChannel : public ByteChannel {
   }
 
   FileDescriptor socket_;
-  int awaited_ = 1;           // the kernel tells of no fewer bytes, but of the end
+  size_t mark_ = 1;         // of tell_from()
+  size_t num_lacking_ = 0;  // of what receive() was last asked for
+  bool has_received_ = false;
   bool is_readable_ = false;  // there may be more
+  bool is_unheard_ = false;   // there may be some of which the kernel has not told
   bool is_closing_ = false;   // the peer has closed, and what it sent before may still be there
   bool is_blocked_ = false;   // the kernel takes nothing until it says so
 };

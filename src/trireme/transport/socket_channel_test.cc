@@ -74,6 +74,7 @@ TEST_F(SocketChannel, ThatLacksBytesOfTheFirstPartIsToldWhenAllOfThemHaveCome) {
   ASSERT_TRUE(is_told(kPatienceMs));
   EXPECT_EQ(receive(1000, 48), 100);
   EXPECT_FALSE(channel_->can_receive());
+  EXPECT_TRUE(channel_->rest(Rest::kForBytes, false));
   peer_sends(899);
   ASSERT_TRUE(has_come(899));
   EXPECT_FALSE(is_told(0));
@@ -87,6 +88,7 @@ TEST_F(SocketChannel, ThatLacksBytesOfTheSecondPartAloneIsToldOfEach) {
   ASSERT_TRUE(is_told(kPatienceMs));
   ASSERT_TRUE(has_come(1000));
   EXPECT_EQ(receive(1000, 48), 1000);
+  EXPECT_TRUE(channel_->rest(Rest::kForBytes, false));
   peer_sends(1);
   EXPECT_TRUE(is_told(kPatienceMs));
 }
@@ -95,6 +97,7 @@ TEST_F(SocketChannel, ThatLacksBytesIsToldOfTheEnd) {
   peer_sends(100);
   ASSERT_TRUE(is_told(kPatienceMs));
   EXPECT_EQ(receive(1000, 48), 100);
+  EXPECT_TRUE(channel_->rest(Rest::kForBytes, false));
   peer_ = FileDescriptor();
   ASSERT_TRUE(is_told(kPatienceMs));
   EXPECT_EQ(receive(900, 48), 0);
@@ -104,7 +107,52 @@ TEST_F(SocketChannel, ThatLacksMoreThanTheKernelKeepsIsToldOfAPart) {
   peer_sends(100);
   ASSERT_TRUE(is_told(kPatienceMs));
   EXPECT_EQ(receive(size_t{1} << 30, 48), 100);
+  EXPECT_TRUE(channel_->rest(Rest::kForBytes, false));
   peer_sends(size_t{40} << 10);
+  EXPECT_TRUE(is_told(kPatienceMs));
+}
+
+TEST_F(SocketChannel, ThatSleepsUntilItIsFullIsNotToldOfLess) {
+  peer_sends(100);
+  ASSERT_TRUE(is_told(kPatienceMs));
+  EXPECT_EQ(receive(1000, 48), 100);
+  EXPECT_TRUE(channel_->rest(Rest::kUntilFull, false));
+  peer_sends(size_t{100} << 10);
+  ASSERT_TRUE(has_come(size_t{100} << 10));
+  EXPECT_FALSE(is_told(0));
+  EXPECT_TRUE(channel_->rest(Rest::kAwake, false));
+  EXPECT_TRUE(channel_->can_receive()) << "who looks itself finds it";
+  EXPECT_EQ(receive(1000, 48), 1048);
+  EXPECT_TRUE(channel_->can_receive());
+  EXPECT_TRUE(channel_->rest(Rest::kUntilFull, false)) << "what is left can be left";
+  EXPECT_FALSE(is_told(0));
+  peer_sends(size_t{300} << 10);
+  EXPECT_TRUE(is_told(kPatienceMs));
+}
+
+TEST_F(SocketChannel, ThatHasReadAllItAskedForLacksNothing) {
+  peer_sends(100);
+  ASSERT_TRUE(is_told(kPatienceMs));
+  EXPECT_EQ(receive(1000, 48), 100);
+  EXPECT_TRUE(channel_->rest(Rest::kForBytes, false));
+  peer_sends(900 + 48 + 10);
+  ASSERT_TRUE(is_told(kPatienceMs));
+  ASSERT_TRUE(has_come(900 + 48 + 10));
+  EXPECT_EQ(receive(900, 48), 948);
+  EXPECT_TRUE(channel_->rest(Rest::kUntilFull, false));
+  EXPECT_TRUE(channel_->rest(Rest::kForFrames, false));
+  EXPECT_TRUE(is_told(kPatienceMs));
+}
+
+TEST_F(SocketChannel, ThatGoesOnToSleepForFramesIsToldOfWhatItHasLeft) {
+  peer_sends(100);
+  ASSERT_TRUE(is_told(kPatienceMs));
+  EXPECT_EQ(receive(1000, 48), 100);
+  EXPECT_TRUE(channel_->rest(Rest::kUntilFull, false));
+  peer_sends(2000);
+  ASSERT_TRUE(has_come(2000));
+  EXPECT_FALSE(is_told(0));
+  EXPECT_TRUE(channel_->rest(Rest::kForFrames, false));
   EXPECT_TRUE(is_told(kPatienceMs));
 }
 

@@ -61,7 +61,7 @@ def test_what_the_time_did_not_suffice_for_is_analytic_and_said():
     assert first[0]["forward"]["from"] == "measured"
     assert first[0]["recompute"]["from"] == "analytic"
     assert "forward" not in first[1]
-    assert "the time sufficed for 1 of the 18 steps" in result.stderr
+    assert "the time sufficed for 2 of the 36 steps" in result.stderr
 
 
 def test_several_processes_may_measure_at_once():

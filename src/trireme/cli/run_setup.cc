@@ -394,11 +394,8 @@ Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t
 Result<RunSetup> make_profile_setup(ProfileRequest& request) {
   TRIREME_TRY(RunSetup setup, open_model(request.run));
   TRIREME_TRY(check_threads(request.run));
-  TRIREME_TRY(const CutAnalysis cuts, analyze_cuts(setup.graph, example_symbols(setup.graph, 1)));
-  TRIREME_TRY(std::vector<int32_t> starts, profile_blocks(setup.graph));
-  starts.erase(starts.begin());
-  setup.plan.chunks = static_cast<int32_t>(starts.size()) + 1;
-  setup.partition = partition_graph(setup.graph, cuts.is_replicated, starts, /*num_stages=*/1);
+  TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.run.model, request.run.plan));
+  TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));
   TRIREME_TRY(setup.data, Feed::open(setup.graph, {.data = request.run.data,
                                                    .seq_len = request.run.seq_len,
                                                    .lengths = request.run.lengths}));

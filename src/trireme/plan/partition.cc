@@ -29,13 +29,11 @@ class Partitioner {
     last_use_.assign(graph.values.size(), -1);
   }
 
-  Partition run(int32_t num_stages, Placement placement) {
+  Partition run(const std::vector<std::vector<int32_t>>& stages) {
     for (int32_t stage = 0; stage < num_virtual_stages(); ++stage) collect_nodes(stage);
     find_boundaries();
     for (int32_t stage = 0; stage < num_virtual_stages(); ++stage) collect_inputs(stage);
-    for (int32_t stage = 0; stage < num_stages; ++stage) {
-      join_chunks(stage, num_stages, placement);
-    }
+    for (const std::vector<int32_t>& virtual_stages : stages) join_chunks(virtual_stages);
     find_tied();
     return std::move(partition_);
   }
@@ -96,14 +94,13 @@ class Partitioner {
     }
   }
 
-  void join_chunks(int32_t index, int32_t num_stages, Placement placement) {
+  void join_chunks(const std::vector<int32_t>& virtual_stages) {
     Stage& stage = partition_.stages.emplace_back();
+    stage.virtual_stages = virtual_stages;
     std::set<NodeId> nodes;
     std::set<int32_t> inputs;
-    for (int32_t chunk = 0; chunk * num_stages < num_virtual_stages(); ++chunk) {
-      stage.virtual_stages.push_back(chunk * num_stages +
-                                     place_within_chunk(placement, num_stages, chunk, index));
-      const VirtualStage& part = partition_.virtual_stages[stage.virtual_stages.back()];
+    for (const int32_t index : virtual_stages) {
+      const VirtualStage& part = partition_.virtual_stages[index];
       nodes.insert(part.nodes.begin(), part.nodes.end());
       inputs.insert(part.inputs.begin(), part.inputs.end());
     }
@@ -139,7 +136,21 @@ Partition partition_graph(const Graph& graph, const std::vector<bool>& is_replic
                           Placement placement) {
   TRIREME_CHECK((cuts.size() + 1) % static_cast<size_t>(num_stages) == 0,
                 "stages of unequal numbers of chunks");
-  return Partitioner(graph, is_replicated, cuts).run(num_stages, placement);
+  const auto num_chunks = static_cast<int32_t>(cuts.size() + 1) / num_stages;
+  std::vector<std::vector<int32_t>> stages(num_stages);
+  for (int32_t stage = 0; stage < num_stages; ++stage) {
+    for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
+      stages[stage].push_back(chunk * num_stages +
+                              place_within_chunk(placement, num_stages, chunk, stage));
+    }
+  }
+  return partition_graph(graph, is_replicated, cuts, stages);
+}
+
+Partition partition_graph(const Graph& graph, const std::vector<bool>& is_replicated,
+                          const std::vector<int32_t>& cuts,
+                          const std::vector<std::vector<int32_t>>& stages) {
+  return Partitioner(graph, is_replicated, cuts).run(stages);
 }
 
 std::vector<size_t> user_inputs(const Graph& graph, const Stage& stage) {

@@ -52,6 +52,12 @@ struct Partition {
                                         const std::vector<int32_t>& cuts, int32_t num_stages,
                                         Placement placement = Placement::kLooped);
 
+// The same for stages of unequal numbers of chunks: of each its virtual stages, in their order.
+// REQUIRES: each virtual stage is one's.
+[[nodiscard]] Partition partition_graph(const Graph& graph, const std::vector<bool>& is_replicated,
+                                        const std::vector<int32_t>& cuts,
+                                        const std::vector<std::vector<int32_t>>& stages);
+
 // The user's inputs that a stage reads, counted among the user's, ascending.
 [[nodiscard]] std::vector<size_t> user_inputs(const Graph& graph, const Stage& stage);
 

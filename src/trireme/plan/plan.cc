@@ -221,6 +221,8 @@ PlanStage describe_stage(const Graph& graph, const CutAnalysis& cuts, const Virt
 
 constexpr int64_t kExampleBatch = 8;  // a sample's bytes and flops are an eighth of this batch's
 
+}  // namespace
+
 Result<std::vector<int32_t>> cuts_of(const Plan& plan, const Graph& graph) {
   std::vector<int32_t> positions;
   for (size_t i = 1; i < plan.stages.size(); ++i) {
@@ -229,8 +231,6 @@ Result<std::vector<int32_t>> cuts_of(const Plan& plan, const Graph& graph) {
   }
   return positions;
 }
-
-}  // namespace
 
 Result<Plan> build_plan(const Graph& graph, const std::string& model_path,
                         const PlanOptions& options) {

@@ -80,6 +80,9 @@ struct PlanOptions {
 // The plan belongs to the graph: its nodes exist, are in order and can be cut before.
 [[nodiscard]] Status verify_plan(const Plan& plan, const Graph& graph);
 
+// The first nodes of virtual stages 1, 2, ... of a verified plan.
+[[nodiscard]] Result<std::vector<int32_t>> cuts_of(const Plan& plan, const Graph& graph);
+
 // The stages of a verified plan.
 [[nodiscard]] Result<Partition> partition_by_plan(const Plan& plan, const Graph& graph);
 

@@ -1,15 +1,22 @@
-// BlockTimer: runs training steps of one rank that holds the whole model, each block of it as a
-// chunk (chunk_kernels.h), and times every pass of every chunk: what is timed is what trains. A
-// border between chunks costs time that blocks of one stage do not take, so each step is run a
-// second time with the model in one piece, and the times of the blocks are scaled to it. Weights
-// and gradients lie in memory twice.
+// BlockTimer: runs training steps of each stage of a plan alone, and times every pass of every
+// block in it: what is timed is what trains. What other stages would send is replayed
+// (stage_borders.h), and only the memory of this stage is used meanwhile: how long a pass takes
+// depends on what lies in the caches, and so on what else the stage holds. Without a plan one stage
+// holds the whole model.
+//
+// Of each stage there are two models: one whose chunks (chunk_kernels.h) are the blocks, and one
+// with the chunks of the plan. A border between chunks costs time that blocks of one chunk do not
+// take, so the times of the blocks are scaled to the chunks that they are of. Weights and gradients
+// lie in memory twice: a step that comes after one of another model, stage or size finds its memory
+// out of the caches and the allocator's lists in disorder (it takes 5 to 10 % longer where passes
+// are short, and its update 25 %), so one that does not count goes before it.
 //
 // A step has kMicroBatches micro-batches of one size, one after the other as the last stage of 1F1B
 // has them, and comes in three kinds, for the passes that exclude each other:
 //
-//   kWhole      F of each block, then B of each in reverse; F and B are timed
-//   kSplit      F of each block, then I of each in reverse, then W; I and W are timed
-//   kRecompute  Fc of each block, then R and B of each in reverse; R is timed
+//   kWhole      F of each chunk, then B of each in reverse; F and B are timed
+//   kSplit      F of each chunk, then I of each in reverse, then W; I and W are timed
+//   kRecompute  Fc of each chunk, then R and B of each in reverse; R is timed
 //
 // The learning rate is 0: steps may be repeated for ever.
 #pragma once
@@ -19,16 +26,19 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "trireme/base/result.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/cost/profile.h"
 #include "trireme/torch/stage_kernels.h"
+#include "trireme/worker/stage_borders.h"
 
 namespace trireme {
 
 enum class TimedStep : uint8_t { kWhole, kSplit, kRecompute };
+enum class TimedModel : uint8_t { kBlocks, kChunks };
 
 class BlockTimer {
  public:
@@ -37,38 +47,85 @@ class BlockTimer {
   // `setup`: of make_profile_setup(); it outlives the timer.
   static Result<std::unique_ptr<BlockTimer>> make(const RunSetup& setup);
 
-  // Runs a step and keeps its times.
-  Status run(TimedStep kind, int64_t micro_batch);
+  // Runs a step of a stage and keeps its times; before it one that warms up, where the last one was
+  // of another stage, model or size.
+  Status run(int32_t stage, TimedModel model, TimedStep kind, int64_t micro_batch);
 
-  // Median and spread of a pass that was timed, as part of a stage; the first step of its kind and
-  // size warms up, and does not count where there was another. nullopt: it was never timed.
+  // Those that run a part of the block, one for each part.
+  [[nodiscard]] std::vector<int32_t> stages_of(size_t block) const;
+  // Median and spread of a pass of a block (profile_blocks()) that was timed, as part of its chunk;
+  // the first step of its kind and size does not count where there was another. nullopt: it was not
+  // timed with both models.
   [[nodiscard]] std::optional<PassSeconds> seconds(int64_t micro_batch, size_t block,
                                                    BlockPass pass) const;
-  // The same for the update of all blocks, with what a step begins with: gradients become zero.
-  [[nodiscard]] std::optional<PassSeconds> update_seconds() const;
+  // The same for the update of all that the stage holds, with what a step begins with: gradients
+  // become zero.
+  [[nodiscard]] std::optional<PassSeconds> update_seconds(int32_t stage) const;
 
  private:
   // By chunk and pass, the seconds of each micro-batch, the steps one after the other.
   using Samples = std::vector<std::array<std::vector<double>, kNumBlockPasses>>;
+  // A stage of one of the two partitions.
+  struct Model {
+    // Of a chunk: the border before it and behind it that another stage is at the other side of, by
+    // the virtual stage of the plan that begins there; -1: none.
+    struct Chunk {
+      int32_t border_before = -1;
+      int32_t border_after = -1;
+    };
+    std::unique_ptr<StageKernels> kernels;
+    std::vector<Chunk> chunks;
+  };
   struct Size {
-    std::unique_ptr<InputPipeline> inputs;
-    Samples blocks;
-    Samples whole;  // of one chunk
+    std::vector<std::unique_ptr<InputPipeline>> inputs;  // by stage
+    std::vector<std::array<Samples, 2>> samples;         // by stage and TimedModel
+    StageBorders borders;
+    std::vector<std::byte> losses;  // of a step, as SC exchanges them; empty: of one stage
+  };
+  // What becomes of what a pass sends to another stage.
+  enum class Crossing : uint8_t { kKept, kDropped };
+  // A part of a block that the plan does not cut, as it is timed.
+  struct Piece {
+    size_t block = 0;
+    int32_t virtual_stage = 0;  // of the plan
+    int32_t stage = 0;
+    size_t chunk = 0;  // of the stage
+    size_t place = 0;  // among the pieces of the stage
   };
 
   explicit BlockTimer(const RunSetup& setup) : setup_(setup) {}
-  Size& size_of(int64_t micro_batch);
-  [[nodiscard]] StepInputs step_inputs(Size& size, TimedStep kind, int64_t micro_batch);
-  static Status run_micro_batch(StageKernels& kernels, Samples& samples, TimedStep kind,
-                                int32_t micro_batch);
-  Status finish_step(double begin_seconds);
+  Status find_pieces();
+  Status make_models();
+  // Of virtual stages that are chunks of this stage; `plans` tells the plan's for each of them.
+  [[nodiscard]] static std::vector<Model::Chunk> borders_of(const std::vector<int32_t>& chunks,
+                                                            const std::vector<int32_t>& plans);
+  Model& model_of(int32_t stage, TimedModel model) {
+    return models_[static_cast<size_t>(stage)][static_cast<size_t>(model)];
+  }
+  Result<Size*> size_of(int64_t micro_batch);
+  // Runs a micro-batch through all stages.
+  Status find_borders(Size& size, int64_t micro_batch);
+  [[nodiscard]] StepInputs step_inputs(Size& size, int32_t stage, TimedStep kind,
+                                       int64_t micro_batch);
+  Status run_step(int32_t stage, TimedModel model, TimedStep kind, int64_t micro_batch,
+                  bool is_kept);
+  // Its time is kept as that of `pass`, if that has a value.
+  static Status run_pass(Model& model, StageBorders& borders, Crossing crossing,
+                         const Action& action, std::optional<BlockPass> pass, Samples& samples);
+  static Status run_micro_batch(Model& model, StageBorders& borders, Samples& samples,
+                                TimedStep kind, int32_t micro_batch);
+  // The seconds of its update; nullopt: there was nothing to learn from.
+  static Result<std::optional<double>> update(StageKernels& kernels,
+                                              const std::vector<std::byte>& losses);
 
   const RunSetup& setup_;
-  Partition in_one_piece_;
-  std::unique_ptr<StageKernels> blocks_;
-  std::unique_ptr<StageKernels> whole_;  // which has the optimizer
-  std::map<int64_t, Size> sizes_;        // by micro-batch
-  std::vector<double> updates_;
+  std::vector<int32_t> starts_;  // of pieces
+  std::vector<Piece> pieces_;
+  Partition in_pieces_;
+  std::vector<std::array<Model, 2>> models_;  // by stage and TimedModel
+  std::map<int64_t, Size> sizes_;             // by micro-batch
+  std::optional<std::tuple<int32_t, TimedModel, int64_t>> last_;
+  std::vector<std::vector<double>> updates_;  // by stage
   int64_t step_ = 0;
 };
 

@@ -1,8 +1,11 @@
 #include "trireme/worker/profile.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::array kSteps = {TimedStep::kWhole, TimedStep::kSplit, TimedStep::kRecompute};
+constexpr std::array kModels = {TimedModel::kBlocks, TimedModel::kChunks};
 
 struct Rounds {
   int64_t steps = 0;
@@ -31,50 +35,101 @@ struct Rounds {
   double seconds = 0;
 };
 
-Result<Rounds> measure(BlockTimer& timer, const ProfileRequest& request, const ProfileRun& run) {
-  Rounds rounds;
-  rounds.steps_per_round = static_cast<int64_t>(kSteps.size() * request.micro_batches.size());
-  const Clock::time_point begin = Clock::now();
-  while (true) {
-    for (const TimedStep kind : kSteps) {
-      for (const int64_t micro_batch : request.micro_batches) {
-        TRIREME_TRY(timer.run(kind, micro_batch));
-        ++rounds.steps;
-        rounds.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-        if (!run.is_load && rounds.seconds >= request.budget_s) return rounds;
-        run.show_progress(fmt::format("profile: round {}, {:.0f} s of {:g} s",
-                                      (rounds.steps - 1) / rounds.steps_per_round + 1,
-                                      rounds.seconds, request.budget_s));
+struct TimedRun {
+  int32_t stage = 0;
+  TimedModel model{};
+  TimedStep kind{};
+  int64_t micro_batch = 0;
+};
+
+// Those of a round, such that few are of another stage, model or size than the one before.
+std::vector<TimedRun> runs_of_round(int32_t num_stages, const ProfileRequest& request) {
+  std::vector<TimedRun> runs;
+  for (const int64_t micro_batch : request.micro_batches) {
+    for (int32_t stage = 0; stage < num_stages; ++stage) {
+      for (const TimedModel model : kModels) {
+        for (const TimedStep kind : kSteps) runs.push_back({stage, model, kind, micro_batch});
       }
     }
   }
+  return runs;
 }
 
-// Of each parameter once, though several blocks may use it.
-double analytic_update_seconds(const RunSetup& setup, const AnalyticOptions& options) {
+Result<Rounds> measure(BlockTimer& timer, int32_t num_stages, const ProfileRequest& request,
+                       const ProfileRun& run) {
+  std::vector<TimedRun> runs = runs_of_round(num_stages, request);
+  Rounds rounds;
+  rounds.steps_per_round = static_cast<int64_t>(runs.size());
+  // In the first round what is needed most comes first: F and B of all blocks in one size, without
+  // which there is no profile, however short the time.
+  std::ranges::stable_sort(runs, {}, &TimedRun::kind);
+  const auto num_needed = static_cast<int64_t>(kModels.size()) * num_stages;
+  const Clock::time_point begin = Clock::now();
+  while (true) {
+    for (const TimedRun& each : runs) {
+      TRIREME_TRY(timer.run(each.stage, each.model, each.kind, each.micro_batch));
+      ++rounds.steps;
+      rounds.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      const bool may_end = !run.is_load && rounds.steps >= num_needed;
+      if (may_end && rounds.seconds >= request.budget_s) return rounds;
+      run.show_progress(fmt::format("profile: round {}, {:.0f} s of {:g} s",
+                                    (rounds.steps - 1) / rounds.steps_per_round + 1,
+                                    rounds.seconds, request.budget_s));
+    }
+    runs = runs_of_round(num_stages, request);
+  }
+}
+
+// Of what a stage holds, each parameter once, though several blocks may use it.
+double analytic_update_seconds(const RunSetup& setup, const Stage& stage,
+                               const AnalyticOptions& options) {
   const std::vector<bool> gets = gets_gradient(setup.graph);
   std::vector<int32_t> inputs;
-  for (size_t i = 0; i < gets.size(); ++i) {
-    if (gets[i]) inputs.push_back(static_cast<int32_t>(i));
+  for (const int32_t input : stage.inputs) {
+    if (gets[input]) inputs.push_back(input);
   }
   const OperatorWork work = update_work(setup.graph, inputs, options.num_optimizer_states);
   return pass_seconds(options.device, {&work, 1});
 }
 
+// How many times as long as by the analytic model the update of a stage takes, and its spread.
+std::vector<std::optional<PassSeconds>> update_ratios(const BlockTimer& timer,
+                                                      const RunSetup& setup,
+                                                      const AnalyticOptions& options) {
+  std::vector<std::optional<PassSeconds>> ratios;
+  for (const Stage& stage : setup.partition.stages) {
+    std::optional<PassSeconds>& ratio =
+        ratios.emplace_back(timer.update_seconds(static_cast<int32_t>(ratios.size())));
+    if (!ratio.has_value()) continue;
+    const double analytic = analytic_update_seconds(setup, stage, options);
+    ratio->seconds = analytic > 0 ? ratio->seconds / analytic : 0;
+    ratio->spread = analytic > 0 ? ratio->spread / analytic : 0;
+  }
+  return ratios;
+}
+
+// Of the parts of a block that different stages hold, the mean.
+std::optional<PassSeconds> block_update(const std::vector<std::optional<PassSeconds>>& ratios,
+                                        std::span<const int32_t> stages, double analytic) {
+  PassSeconds mean{.seconds = 0, .spread = 0};
+  for (const int32_t stage : stages) {
+    const std::optional<PassSeconds>& ratio = ratios[static_cast<size_t>(stage)];
+    if (!ratio.has_value()) return std::nullopt;
+    const double share = analytic / static_cast<double>(stages.size());
+    mean.seconds += ratio->seconds * share;
+    mean.spread += ratio->spread * share;
+  }
+  return mean;
+}
+
 // What was measured, and only that, in the blocks of `analytic`.
 Profile measured_profile(const BlockTimer& timer, const ProfileRequest& request, Profile analytic,
                          const RunSetup& setup, const AnalyticOptions& options) {
-  const std::optional<PassSeconds> update = timer.update_seconds();
-  const double updates = analytic_update_seconds(setup, options);
+  const std::vector<std::optional<PassSeconds>> ratios = update_ratios(timer, setup, options);
   for (size_t b = 0; b < analytic.blocks.size(); ++b) {
     BlockProfile& block = analytic.blocks[b];
-    // All parameters are updated at once; each block has its part by the analytic model.
-    const double share = updates > 0 ? block.update->seconds / updates : 0;
-    block.update.reset();
-    if (update.has_value()) {
-      block.update =
-          PassSeconds{.seconds = share * update->seconds, .spread = share * update->spread};
-    }
+    // A stage updates all that it holds at once; each block has its part by the analytic model.
+    block.update = block_update(ratios, timer.stages_of(b), block.update->seconds);
     block.sizes.clear();
     for (const int64_t micro_batch : request.micro_batches) {
       BlockSize size{.micro_batch = micro_batch};
@@ -138,7 +193,7 @@ Result<ProfileOutcome> run_profile(ProfileRequest request, const ProfileRun& run
     TRIREME_TRY(const LoadProcesses load,
                 LoadProcesses::start(run.is_load ? 0 : request.concurrent - 1));
     if (request.run.pins) TRIREME_TRY(pin_to_cores(run.place, request.run.threads));
-    TRIREME_TRY(const Rounds rounds, measure(*timer, request, run));
+    TRIREME_TRY(const Rounds rounds, measure(*timer, setup.plan.pp, request, run));
     TRIREME_TRY(
         const Profile profile,
         fill_profile(measured_profile(*timer, request, analytic, setup, options), analytic));

@@ -23,16 +23,9 @@ std::string schedule_names() {
 
 }  // namespace
 
-void add_plan_options(CLI::App& app, PlanChoice& plan) {
+void add_stage_options(CLI::App& app, PlanChoice& plan) {
   app.add_option("--pp", plan.pp,
                  "pipeline stages [as --cut or the file of --schedule says, else 1]")
-      ->transform(positive_count())
-      ->group("Plan");
-  app.add_option("--dp", plan.dp, "replicas (data parallelism)")
-      ->capture_default_str()
-      ->transform(positive_count())
-      ->group("Plan");
-  app.add_option("--micro-batches", plan.micro_batches, "micro-batches a replica and step [pp]")
       ->transform(positive_count())
       ->group("Plan");
   app.add_option("--schedule", plan.schedule,
@@ -42,6 +35,24 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
       ->group("Plan");
   app.add_option("--chunks", plan.chunks,
                  "pieces of the model a stage holds, for schedules that take any [2 for them]")
+      ->transform(positive_count())
+      ->group("Plan");
+  app.add_option(
+         "--cut", plan.cut,
+         "cut before these modules instead of where flops balance: h.3,h.6; pp x chunks - 1 "
+         "names")
+      ->delimiter(',')
+      ->check(not_empty())
+      ->group("Plan");
+}
+
+void add_plan_options(CLI::App& app, PlanChoice& plan) {
+  add_stage_options(app, plan);
+  app.add_option("--dp", plan.dp, "replicas (data parallelism)")
+      ->capture_default_str()
+      ->transform(positive_count())
+      ->group("Plan");
+  app.add_option("--micro-batches", plan.micro_batches, "micro-batches a replica and step [pp]")
       ->transform(positive_count())
       ->group("Plan");
   app.add_option("--comm", plan.comm,
@@ -69,13 +80,6 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
          },
          "gradients of embedding tables are summed row by row, for the rows that a batch reads: "
          "auto (where that saves half of the bytes and a megabyte), never, always [auto]")
-      ->group("Plan");
-  app.add_option(
-         "--cut", plan.cut,
-         "cut before these modules instead of where flops balance: h.3,h.6; pp x chunks - 1 "
-         "names")
-      ->delimiter(',')
-      ->check(not_empty())
       ->group("Plan");
 }
 

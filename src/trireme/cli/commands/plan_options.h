@@ -7,6 +7,8 @@
 
 namespace trireme {
 
+// Of them those that say which stage holds what.
+void add_stage_options(CLI::App& app, PlanChoice& plan);
 void add_plan_options(CLI::App& app, PlanChoice& plan);
 
 }  // namespace trireme

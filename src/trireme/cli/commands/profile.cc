@@ -10,6 +10,7 @@
 #include "trireme/cli/command.h"
 #include "trireme/cli/commands/input_options.h"
 #include "trireme/cli/commands/optimizer_options.h"
+#include "trireme/cli/commands/plan_options.h"
 #include "trireme/cli/validators.h"
 
 namespace trireme {
@@ -52,6 +53,10 @@ RequestMaker add_profile(CLI::App& app) {
   app.add_option("--seq-len", run.seq_len, "length of a sample of bytes:, tokens: or random:")
       ->transform(positive())
       ->group("Data");
+  add_stage_options(app, run.plan);
+  app.add_option("--plan", run.plan.plan_path, "a plan.yaml instead of the options above")
+      ->check(not_empty())
+      ->group("Plan");
   add_input_options(app, run);
   add_optimizer_options(app, run);
   app.add_option("--operator-library", run.operator_libraries,

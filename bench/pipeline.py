@@ -4,8 +4,8 @@
                        [--no-deepspeed]
 
     --schedules   gpipe, 1f1b, interleaved, zb-v, dualpipe-v against torch's own; zb-h1, which torch has not, and zb-v
-                  against our 1f1b, with what the simulator says of that ratio: `simulated_1f1b`. Its costs are a
-                  profile of two processes at once, taken anew in each round
+                  against our 1f1b, with what the simulator says of that ratio: `simulated_1f1b`. Its costs are
+                  profiles of the stages, of two processes at once, taken anew in each round
 
 All cut at the same blocks and have one thread a rank; peers use Gloo over loopback, ours shared memory. `--rows` is
 the size of a micro-batch. DeepSpeed's schedule is 1F1B. `bound` is what two even stages could reach of one process:
@@ -172,10 +172,13 @@ def run_ours(schedule: str, folder: Path, options: argparse.Namespace) -> dict[s
 
 
 def simulated_ratio(schedule: str, folder: Path, options: argparse.Namespace) -> float:
-    """The step of 1f1b / that of the schedule, simulated with a new profile."""
-    profile = ours.profile(folder, options.rows, 2, PROFILE_S)
-    base, own = (ours.simulate(folder, profile, options.rows, *layout(name, options)) for name in ("1f1b", schedule))
-    return base / own
+    """The step of 1f1b / that of the schedule, each simulated with a new profile of its stages."""
+
+    def simulated(name: str) -> float:
+        profile = ours.profile(folder, options.rows, 2, PROFILE_S, *layout(name, options))
+        return ours.simulate(folder, profile, options.rows, *layout(name, options))
+
+    return simulated("1f1b") / simulated(schedule)
 
 
 def prepare(folder: Path, options: argparse.Namespace) -> None:

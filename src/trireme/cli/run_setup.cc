@@ -391,11 +391,21 @@ Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t
   return setup;
 }
 
+// Of a step of a profile: the first one finds other memory than the others.
+constexpr int32_t kLeastTimedMicroBatches = 3;
+
 Result<RunSetup> make_profile_setup(ProfileRequest& request) {
   TRIREME_TRY(RunSetup setup, open_model(request.run));
   TRIREME_TRY(check_threads(request.run));
   TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.run.model, request.run.plan));
   TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));
+  setup.plan.dp = 1;
+  if (setup.plan.order.empty()) {
+    const int32_t own = setup.plan.micro_batches;  // of which some schedules take multiples only
+    setup.plan.micro_batches = own * ((kLeastTimedMicroBatches + own - 1) / own);
+  }
+  TRIREME_TRY(setup.schedule, schedule_options(setup.graph, setup.plan, setup.partition, {},
+                                               /*is_training=*/true));
   TRIREME_TRY(setup.data, Feed::open(setup.graph, {.data = request.run.data,
                                                    .seq_len = request.run.seq_len,
                                                    .lengths = request.run.lengths}));

@@ -75,8 +75,8 @@ struct RunSetup {
 inline constexpr int32_t kProbeWorkers = 2;  // where --workers does not say, nor a launcher
 [[nodiscard]] RunSetup make_probe_setup(const RunRequest& request);
 
-// Of a profile: the stages of a plan and the data; no weights are asked for, and nothing is
-// scheduled. Fills in the sizes of micro-batches.
+// Of a profile: the stages of a plan, without replicas, its schedule, of three micro-batches at
+// least, and the data; no weights are asked for. Fills in the sizes of micro-batches.
 [[nodiscard]] Result<RunSetup> make_profile_setup(ProfileRequest& request);
 
 // What the schedules of a plan have in common; micro-batches are left open. `buckets` are those of

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "trireme/base/median.h"
@@ -21,16 +22,59 @@ constexpr std::array kModels = {TimedModel::kBlocks, TimedModel::kChunks};
 constexpr Action kLosses = {.kind = ActionKind::kScalars,
                             .index = static_cast<int32_t>(ScalarExchange::kLosses)};
 
+BlockPass pass_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kBackward:
+      return BlockPass::kBackward;
+    case ActionKind::kInputGradient:
+      return BlockPass::kInputGradient;
+    case ActionKind::kWeightGradient:
+      return BlockPass::kWeightGradient;
+    case ActionKind::kRecompute:
+      return BlockPass::kRecompute;
+    default:
+      return BlockPass::kForward;
+  }
+}
+
+constexpr auto index_of(auto each) { return static_cast<size_t>(each); }
+
+// The passes of a step that is no plan's.
+std::vector<Action> one_after_the_other(TimedStep kind, int32_t num_chunks,
+                                        int32_t num_micro_batches) {
+  using enum ActionKind;
+  std::vector<Action> actions;
+  for (int32_t k = 0; k < num_micro_batches; ++k) {
+    const auto add = [&](ActionKind action, int32_t chunk) {
+      actions.push_back({.kind = action, .index = k, .chunk = chunk});
+    };
+    for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
+      add(kind == TimedStep::kRecompute ? kForwardKeepingInput : kForward, chunk);
+    }
+    for (int32_t chunk = num_chunks - 1; chunk >= 0; --chunk) {
+      if (kind == TimedStep::kRecompute) add(kRecompute, chunk);
+      add(kind == TimedStep::kSplit ? kInputGradient : kBackward, chunk);
+    }
+    for (int32_t chunk = num_chunks - 1; kind == TimedStep::kSplit && chunk >= 0; --chunk) {
+      add(kWeightGradient, chunk);
+    }
+  }
+  return actions;
+}
+
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// `warm_up`: how many of the first to leave out where there are more.
-std::optional<PassSeconds> summary(std::vector<double> samples, size_t warm_up) {
-  if (samples.empty()) return std::nullopt;
-  if (samples.size() > warm_up) {
-    samples.erase(samples.begin(), samples.begin() + static_cast<int64_t>(warm_up));
+// Of means over so many at a time; the first does not count where there are others.
+std::optional<PassSeconds> summary(const std::vector<double>& seconds, size_t at_a_time) {
+  std::vector<double> samples;
+  for (size_t i = 0; i + at_a_time <= seconds.size(); i += at_a_time) {
+    const double sum = std::accumulate(&seconds[i], &seconds[i] + at_a_time, 0.0);
+    samples.push_back(sum / static_cast<double>(at_a_time));
   }
+  if (samples.empty()) return std::nullopt;
+  if (samples.size() > 1) samples.erase(samples.begin());
   const double middle = median(samples);
   for (double& sample : samples) sample = std::abs(sample - middle);
   return PassSeconds{.seconds = middle, .spread = median(std::move(samples))};
@@ -86,6 +130,9 @@ Status BlockTimer::make_models() {
   for (size_t v = 0; v < setup_.partition.virtual_stages.size(); ++v) {
     of_chunks.push_back(static_cast<int32_t>(v));
   }
+  TRIREME_TRY(const Schedule schedule,
+              step_schedule(setup_, /*is_training=*/true, {num_micro_batches_},
+                            NormExchange::kNone));
   StageOptions options{.archive = setup_.archive.get(),
                        .graph = &setup_.graph,
                        .replica = 0,
@@ -106,9 +153,59 @@ Status BlockTimer::make_models() {
       TRIREME_TRY(made.kernels, StageKernels::make(options));
       made.chunks = borders_of(options.partition->stages[stage].virtual_stages,
                                is_whole ? of_chunks : of_pieces);
+      made.orders = orders_of(schedule.ranks[stage], setup_.plan.chunks, num_micro_batches_);
+      if (is_whole) continue;
+      for (Model::Order& order : made.orders) order = in_pieces(order, options.stage);
     }
   }
   return Status();
+}
+
+std::array<BlockTimer::Model::Order, 3> BlockTimer::orders_of(const std::vector<Action>& scheduled,
+                                                              int32_t num_chunks,
+                                                              int32_t num_micro_batches) {
+  using enum TimedStep;
+  std::vector<Action> passes;
+  std::array<bool, kNumBlockPasses> is_scheduled = {};
+  for (const Action& action : scheduled) {
+    if (!is_compute(action.kind) || action.kind == ActionKind::kUpdate) continue;
+    passes.push_back(action);
+    is_scheduled[index_of(pass_of(action.kind))] = true;
+  }
+  const TimedStep of_plan = is_scheduled[index_of(BlockPass::kInputGradient)] ? kSplit
+                            : is_scheduled[index_of(BlockPass::kRecompute)]   ? kRecompute
+                                                                              : kWhole;
+  std::array<Model::Order, 3> orders;
+  for (const TimedStep kind : {kWhole, kSplit, kRecompute}) {
+    Model::Order& order = orders[index_of(kind)];
+    order.actions = kind == of_plan ? passes
+                                    : one_after_the_other(kind, num_chunks, num_micro_batches);
+    order.is_timed[index_of(BlockPass::kForward)] = kind == of_plan;
+    order.is_timed[index_of(BlockPass::kBackward)] = kind == kWhole;
+    order.is_timed[index_of(BlockPass::kInputGradient)] = kind == kSplit;
+    order.is_timed[index_of(BlockPass::kWeightGradient)] = kind == kSplit;
+    order.is_timed[index_of(BlockPass::kRecompute)] = kind == kRecompute;
+    for (size_t pass = 0; pass < kNumBlockPasses; ++pass) {
+      if (is_scheduled[pass]) order.is_timed[pass] = kind == of_plan;
+    }
+  }
+  return orders;
+}
+
+BlockTimer::Model::Order BlockTimer::in_pieces(const Model::Order& order, int32_t stage) const {
+  Model::Order found{.actions = {}, .is_timed = order.is_timed};
+  for (const Action& action : order.actions) {
+    std::vector<Action> passes;
+    for (const Piece& piece : pieces_) {
+      if (piece.stage != stage || piece.chunk != index_of(action.chunk)) continue;
+      passes.push_back(action);
+      passes.back().chunk = static_cast<int32_t>(piece.place);
+    }
+    const bool is_backward = !is_forward(action.kind) && action.kind != ActionKind::kRecompute;
+    if (is_backward) std::ranges::reverse(passes);
+    found.actions.insert(found.actions.end(), passes.begin(), passes.end());
+  }
+  return found;
 }
 
 std::vector<BlockTimer::Model::Chunk> BlockTimer::borders_of(const std::vector<int32_t>& chunks,
@@ -120,8 +217,8 @@ std::vector<BlockTimer::Model::Chunk> BlockTimer::borders_of(const std::vector<i
   std::vector<Model::Chunk> borders;
   for (const int32_t chunk : chunks) {
     Model::Chunk& border = borders.emplace_back();
-    if (is_elsewhere(chunk - 1)) border.border_before = plans[static_cast<size_t>(chunk)];
-    if (is_elsewhere(chunk + 1)) border.border_after = plans[static_cast<size_t>(chunk) + 1];
+    if (is_elsewhere(chunk - 1)) border.border_before = plans[index_of(chunk)];
+    if (is_elsewhere(chunk + 1)) border.border_after = plans[index_of(chunk) + 1];
   }
   return borders;
 }
@@ -130,12 +227,12 @@ Result<BlockTimer::Size*> BlockTimer::size_of(int64_t micro_batch) {
   const auto [entry, is_new] = sizes_.try_emplace(micro_batch);
   Size& size = entry->second;
   if (!is_new) return &size;
-  const int64_t batch = micro_batch * kMicroBatches;
+  const int64_t batch = micro_batch * num_micro_batches_;
   const int64_t num_samples = setup_.data->num_samples();
   for (size_t stage = 0; stage < models_.size(); ++stage) {
     std::array<Samples, 2>& samples = size.samples.emplace_back();
     for (const TimedModel model : kModels) {
-      const size_t place = static_cast<size_t>(model);
+      const size_t place = index_of(model);
       samples[place].resize(models_[stage][place].chunks.size());
     }
     size.inputs.push_back(std::make_unique<InputPipeline>(InputPipelineOptions{
@@ -143,8 +240,8 @@ Result<BlockTimer::Size*> BlockTimer::size_of(int64_t micro_batch) {
         .replica = 0,
         .inputs = user_inputs(setup_.graph, setup_.partition.stages[stage]),
         .samples =
-            [batch, num_samples](int64_t step) {
-              StepSamples found{.samples = {}, .shares = share_step(batch, 1, kMicroBatches)};
+            [batch, num_samples, count = num_micro_batches_](int64_t step) {
+              StepSamples found{.samples = {}, .shares = share_step(batch, 1, count)};
               for (int64_t i = 0; i < batch; ++i) {
                 found.samples.push_back(static_cast<uint64_t>((step * batch + i) % num_samples));
               }
@@ -162,17 +259,17 @@ Status BlockTimer::find_borders(Size& size, int64_t micro_batch) {
   for (int32_t stage = 0; stage < static_cast<int32_t>(models_.size()); ++stage) {
     const std::vector<int32_t>& own = setup_.partition.stages[stage].virtual_stages;
     for (size_t chunk = 0; chunk < own.size(); ++chunk) {
-      chunks[static_cast<size_t>(own[chunk])] = {stage, static_cast<int32_t>(chunk)};
+      chunks[index_of(own[chunk])] = {stage, static_cast<int32_t>(chunk)};
     }
     TRIREME_TRY(model_of(stage, TimedModel::kChunks)
-                    .kernels->begin_step(step_inputs(size, stage, TimedStep::kWhole, micro_batch)));
+                    .kernels->begin_step(
+                        step_inputs(size, stage, /*splits_backward=*/false, micro_batch)));
   }
   const auto run = [&](ActionKind kind, int32_t virtual_stage) -> Status {
-    const auto [stage, chunk] = chunks[static_cast<size_t>(virtual_stage)];
-    Model& model = model_of(stage, TimedModel::kChunks);
-    Samples unused(model.chunks.size());
-    return run_pass(model, size.borders, Crossing::kKept,
-                    {.kind = kind, .index = 0, .chunk = chunk}, std::nullopt, unused);
+    const auto [stage, chunk] = chunks[index_of(virtual_stage)];
+    const Result<double> ran = run_pass(model_of(stage, TimedModel::kChunks), size.borders,
+                                        Crossing::kKept, {.kind = kind, .chunk = chunk});
+    return ran.ok() ? Status() : Status(ran.error());
   };
   for (int32_t v = 0; v < count; ++v) TRIREME_TRY(run(ActionKind::kForward, v));
   for (int32_t v = count - 1; v >= 0; --v) TRIREME_TRY(run(ActionKind::kBackward, v));
@@ -182,13 +279,14 @@ Status BlockTimer::find_borders(Size& size, int64_t micro_batch) {
   return Status();
 }
 
-StepInputs BlockTimer::step_inputs(Size& size, int32_t stage, TimedStep kind, int64_t micro_batch) {
+StepInputs BlockTimer::step_inputs(Size& size, int32_t stage, bool splits_backward,
+                                   int64_t micro_batch) {
   return {.step = step_++,
           .is_training = true,
-          .splits_backward = kind == TimedStep::kSplit,
+          .splits_backward = splits_backward,
           .lr = 0,
-          .pipeline = size.inputs[static_cast<size_t>(stage)].get(),
-          .shares = share_step(micro_batch * kMicroBatches, 1, kMicroBatches)};
+          .pipeline = size.inputs[index_of(stage)].get(),
+          .shares = share_step(micro_batch * num_micro_batches_, 1, num_micro_batches_)};
 }
 
 Status BlockTimer::run(int32_t stage, TimedModel model, TimedStep kind, int64_t micro_batch) {
@@ -203,20 +301,26 @@ Status BlockTimer::run_step(int32_t stage, TimedModel timed, TimedStep kind, int
                             bool is_kept) {
   TRIREME_TRY(Size* const size, size_of(micro_batch));
   Model& model = model_of(stage, timed);
+  const Model::Order& order = model.orders[index_of(kind)];
+  const bool splits_backward = std::ranges::any_of(order.actions, [](const Action& action) {
+    return action.kind == ActionKind::kInputGradient;
+  });
   Samples samples(model.chunks.size());
-  StepInputs inputs = step_inputs(*size, stage, kind, micro_batch);
+  StepInputs inputs = step_inputs(*size, stage, splits_backward, micro_batch);
   const Clock::time_point begin = Clock::now();
   TRIREME_TRY(model.kernels->begin_step(std::move(inputs)));
   const double begin_seconds = seconds_since(begin);
-  for (int32_t k = 0; k < kMicroBatches; ++k) {
-    TRIREME_TRY(run_micro_batch(model, size->borders, samples, kind, k));
+  for (const Action& action : order.actions) {
+    TRIREME_TRY(const double seconds, run_pass(model, size->borders, Crossing::kDropped, action));
+    const size_t pass = index_of(pass_of(action.kind));
+    if (order.is_timed[pass]) samples[index_of(action.chunk)][pass].push_back(seconds);
   }
   std::optional<double> update_seconds;
   if (timed == TimedModel::kChunks) {
     TRIREME_TRY(update_seconds, update(*model.kernels, size->losses));
   }
   if (!is_kept) return Status();
-  Samples& all = size->samples[static_cast<size_t>(stage)][static_cast<size_t>(timed)];
+  Samples& all = size->samples[index_of(stage)][index_of(timed)];
   for (size_t chunk = 0; chunk < samples.size(); ++chunk) {
     for (size_t pass = 0; pass < kNumBlockPasses; ++pass) {
       const std::vector<double>& added = samples[chunk][pass];
@@ -224,78 +328,41 @@ Status BlockTimer::run_step(int32_t stage, TimedModel timed, TimedStep kind, int
     }
   }
   if (update_seconds.has_value()) {
-    updates_[static_cast<size_t>(stage)].push_back(begin_seconds + *update_seconds);
+    updates_[index_of(stage)].push_back(begin_seconds + *update_seconds);
   }
   return Status();
 }
 
-Status BlockTimer::run_pass(Model& model, StageBorders& borders, Crossing crossing,
-                            const Action& action, std::optional<BlockPass> pass, Samples& samples) {
+Result<double> BlockTimer::run_pass(Model& model, StageBorders& borders, Crossing crossing,
+                                    const Action& action) {
   StageKernels& kernels = *model.kernels;
   const auto crossing_of = [&action](ActionKind kind) {
     return Action{.kind = kind, .index = action.index, .chunk = action.chunk};
   };
-  const Model::Chunk& chunk = model.chunks[static_cast<size_t>(action.chunk)];
-  const bool is_forward =
-      action.kind == ActionKind::kForward || action.kind == ActionKind::kForwardKeepingInput;
-  const bool is_backward =
-      action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGradient;
-  if (is_forward && chunk.border_before >= 0) {
+  const Model::Chunk& chunk = model.chunks[index_of(action.chunk)];
+  if (is_forward(action.kind) && chunk.border_before >= 0) {
     TRIREME_TRY(borders.give(kernels, crossing_of(ActionKind::kReceiveActivation),
                              chunk.border_before));
   }
-  if (is_backward && chunk.border_after >= 0) {
+  if (takes_gradient(action.kind) && chunk.border_after >= 0) {
     TRIREME_TRY(
         borders.give(kernels, crossing_of(ActionKind::kReceiveGradient), chunk.border_after));
   }
   const Clock::time_point begin = Clock::now();
   TRIREME_TRY(kernels.compute(action));
-  if (pass.has_value()) {
-    samples[static_cast<size_t>(action.chunk)][static_cast<size_t>(*pass)].push_back(
-        seconds_since(begin));
-  }
+  const double seconds = seconds_since(begin);
   const auto send = [&](ActionKind kind, int32_t border) {
     const Action sent = crossing_of(kind);
     return crossing == Crossing::kKept ? borders.keep(kernels, sent, border)
                                        : StageBorders::drop(kernels, sent);
   };
-  if (is_forward && chunk.border_after >= 0) {
+  if (is_forward(action.kind) && chunk.border_after >= 0) {
     TRIREME_TRY(send(ActionKind::kSendActivation, chunk.border_after));
   }
-  if (is_backward && chunk.border_before >= 0) {
+  if (takes_gradient(action.kind) && chunk.border_before >= 0) {
     TRIREME_TRY(send(ActionKind::kSendGradient, chunk.border_before));
   }
-  return Status();
-}
-
-Status BlockTimer::run_micro_batch(Model& model, StageBorders& borders, Samples& samples,
-                                   TimedStep kind, int32_t micro_batch) {
-  const auto run = [&](std::optional<BlockPass> pass, ActionKind action, int32_t chunk) {
-    return run_pass(model, borders, Crossing::kDropped,
-                    {.kind = action, .index = micro_batch, .chunk = chunk}, pass, samples);
-  };
-  const auto num_chunks = static_cast<int32_t>(samples.size());
-  const bool is_whole = kind == TimedStep::kWhole;
-  const bool recomputes = kind == TimedStep::kRecompute;
-  const std::optional<BlockPass> no_pass;
-  for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
-    TRIREME_TRY(run(is_whole ? std::optional(BlockPass::kForward) : no_pass,
-                    recomputes ? ActionKind::kForwardKeepingInput : ActionKind::kForward, chunk));
-  }
-  for (int32_t chunk = num_chunks - 1; chunk >= 0; --chunk) {
-    if (recomputes) TRIREME_TRY(run(BlockPass::kRecompute, ActionKind::kRecompute, chunk));
-    if (kind == TimedStep::kSplit) {
-      TRIREME_TRY(run(BlockPass::kInputGradient, ActionKind::kInputGradient, chunk));
-    } else {
-      TRIREME_TRY(run(is_whole ? std::optional(BlockPass::kBackward) : no_pass,
-                      ActionKind::kBackward, chunk));
-    }
-  }
-  if (kind != TimedStep::kSplit) return Status();
-  for (int32_t chunk = num_chunks - 1; chunk >= 0; --chunk) {
-    TRIREME_TRY(run(BlockPass::kWeightGradient, ActionKind::kWeightGradient, chunk));
-  }
-  return Status();
+  return seconds;
 }
 
 Result<std::optional<double>> BlockTimer::update(StageKernels& kernels,
@@ -326,9 +393,10 @@ std::optional<PassSeconds> BlockTimer::seconds(int64_t micro_batch, size_t block
   if (found == sizes_.end()) return std::nullopt;
   const auto of = [&](const Piece& piece, TimedModel model) {
     const Samples& samples =
-        found->second.samples[static_cast<size_t>(piece.stage)][static_cast<size_t>(model)];
+        found->second.samples[index_of(piece.stage)][index_of(model)];
     const size_t chunk = model == TimedModel::kBlocks ? piece.place : piece.chunk;
-    return summary(samples[chunk][static_cast<size_t>(pass)], kMicroBatches);
+    return summary(samples[chunk][index_of(pass)],
+                   static_cast<size_t>(num_micro_batches_));
   };
   PassSeconds sum{.seconds = 0, .spread = 0};
   for (const Piece& piece : pieces_) {
@@ -350,7 +418,7 @@ std::optional<PassSeconds> BlockTimer::seconds(int64_t micro_batch, size_t block
 }
 
 std::optional<PassSeconds> BlockTimer::update_seconds(int32_t stage) const {
-  return summary(updates_[static_cast<size_t>(stage)], 1);
+  return summary(updates_[index_of(stage)], 1);
 }
 
 }  // namespace trireme

@@ -11,12 +11,14 @@
 // out of the caches and the allocator's lists in disorder (it takes 5 to 10 % longer where passes
 // are short, and its update 25 %), so one that does not count goes before it.
 //
-// A step has kMicroBatches micro-batches of one size, one after the other as the last stage of 1F1B
-// has them, and comes in three kinds, for the passes that exclude each other:
+// A step has micro-batches of one size, and comes in three kinds, for the passes that exclude each
+// other. One of them is the plan's: its passes come in the order of the plan's schedule, so that as
+// many micro-batches are in memory as there will be. What it has not is timed by the others, one
+// micro-batch after the other:
 //
-//   kWhole      F of each chunk, then B of each in reverse; F and B are timed
-//   kSplit      F of each chunk, then I of each in reverse, then W; I and W are timed
-//   kRecompute  Fc of each chunk, then R and B of each in reverse; R is timed
+//   kWhole      F of each chunk, then B of each in reverse
+//   kSplit      F of each chunk, then I of each in reverse, then W
+//   kRecompute  Fc of each chunk, then R and B of each in reverse
 //
 // The learning rate is 0: steps may be repeated for ever.
 #pragma once
@@ -32,6 +34,7 @@
 #include "trireme/base/result.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/cost/profile.h"
+#include "trireme/schedule/schedule.h"
 #include "trireme/torch/stage_kernels.h"
 #include "trireme/worker/stage_borders.h"
 
@@ -42,8 +45,6 @@ enum class TimedModel : uint8_t { kBlocks, kChunks };
 
 class BlockTimer {
  public:
-  static constexpr int32_t kMicroBatches = 3;
-
   // `setup`: of make_profile_setup(); it outlives the timer.
   static Result<std::unique_ptr<BlockTimer>> make(const RunSetup& setup);
 
@@ -53,9 +54,10 @@ class BlockTimer {
 
   // Those that run a part of the block, one for each part.
   [[nodiscard]] std::vector<int32_t> stages_of(size_t block) const;
-  // Median and spread of a pass of a block (profile_blocks()) that was timed, as part of its chunk;
-  // the first step of its kind and size does not count where there was another. nullopt: it was not
-  // timed with both models.
+  // Of a pass of a block (profile_blocks()) that was timed, as part of its chunk: median and spread,
+  // over steps, of the mean over micro-batches, of which the first is slower; the first step of its
+  // kind and size does not count where there was another. nullopt: it was not timed with both
+  // models.
   [[nodiscard]] std::optional<PassSeconds> seconds(int64_t micro_batch, size_t block,
                                                    BlockPass pass) const;
   // The same for the update of all that the stage holds, with what a step begins with: gradients
@@ -73,8 +75,14 @@ class BlockTimer {
       int32_t border_before = -1;
       int32_t border_after = -1;
     };
+    // A kind of step: what it computes but its update, and which passes it is there for.
+    struct Order {
+      std::vector<Action> actions;
+      std::array<bool, kNumBlockPasses> is_timed = {};
+    };
     std::unique_ptr<StageKernels> kernels;
     std::vector<Chunk> chunks;
+    std::array<Order, 3> orders;  // by TimedStep
   };
   struct Size {
     std::vector<std::unique_ptr<InputPipeline>> inputs;  // by stage
@@ -93,9 +101,16 @@ class BlockTimer {
     size_t place = 0;  // among the pieces of the stage
   };
 
-  explicit BlockTimer(const RunSetup& setup) : setup_(setup) {}
+  explicit BlockTimer(const RunSetup& setup)
+      : setup_(setup), num_micro_batches_(setup.plan.micro_batches) {}
   Status find_pieces();
   Status make_models();
+  // Of a stage with the chunks of the plan.
+  [[nodiscard]] static std::array<Model::Order, 3> orders_of(const std::vector<Action>& scheduled,
+                                                             int32_t num_chunks,
+                                                             int32_t num_micro_batches);
+  // The same, each pass of a chunk by its pieces.
+  [[nodiscard]] Model::Order in_pieces(const Model::Order& order, int32_t stage) const;
   // Of virtual stages that are chunks of this stage; `plans` tells the plan's for each of them.
   [[nodiscard]] static std::vector<Model::Chunk> borders_of(const std::vector<int32_t>& chunks,
                                                             const std::vector<int32_t>& plans);
@@ -105,21 +120,19 @@ class BlockTimer {
   Result<Size*> size_of(int64_t micro_batch);
   // Runs a micro-batch through all stages.
   Status find_borders(Size& size, int64_t micro_batch);
-  [[nodiscard]] StepInputs step_inputs(Size& size, int32_t stage, TimedStep kind,
+  [[nodiscard]] StepInputs step_inputs(Size& size, int32_t stage, bool splits_backward,
                                        int64_t micro_batch);
   Status run_step(int32_t stage, TimedModel model, TimedStep kind, int64_t micro_batch,
                   bool is_kept);
-  // Its time is kept as that of `pass`, if that has a value.
-  static Status run_pass(Model& model, StageBorders& borders, Crossing crossing,
-                         const Action& action, std::optional<BlockPass> pass, Samples& samples);
-  static Status run_micro_batch(Model& model, StageBorders& borders, Samples& samples,
-                                TimedStep kind, int32_t micro_batch);
+  // The seconds of the pass.
+  static Result<double> run_pass(Model& model, StageBorders& borders, Crossing crossing,
+                                 const Action& action);
   // The seconds of its update; nullopt: there was nothing to learn from.
   static Result<std::optional<double>> update(StageKernels& kernels,
                                               const std::vector<std::byte>& losses);
 
   const RunSetup& setup_;
-  std::vector<int32_t> starts_;  // of pieces
+  int32_t num_micro_batches_;
   std::vector<Piece> pieces_;
   Partition in_pieces_;
   std::vector<std::array<Model, 2>> models_;  // by stage and TimedModel

@@ -28,6 +28,9 @@ void add_stage_options(CLI::App& app, PlanChoice& plan) {
                  "pipeline stages [as --cut or the file of --schedule says, else 1]")
       ->transform(positive_count())
       ->group("Plan");
+  app.add_option("--micro-batches", plan.micro_batches, "micro-batches a replica and step [pp]")
+      ->transform(positive_count())
+      ->group("Plan");
   app.add_option("--schedule", plan.schedule,
                  "pipeline schedule: " + schedule_names() +
                      ", or a file with the order of its passes, as trireme schedule writes it")
@@ -50,9 +53,6 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
   add_stage_options(app, plan);
   app.add_option("--dp", plan.dp, "replicas (data parallelism)")
       ->capture_default_str()
-      ->transform(positive_count())
-      ->group("Plan");
-  app.add_option("--micro-batches", plan.micro_batches, "micro-batches a replica and step [pp]")
       ->transform(positive_count())
       ->group("Plan");
   app.add_option("--comm", plan.comm,

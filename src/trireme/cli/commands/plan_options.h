@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-// Of them those that say which stage holds what.
+// Of them those that say which stage computes what, and in which order.
 void add_stage_options(CLI::App& app, PlanChoice& plan);
 void add_plan_options(CLI::App& app, PlanChoice& plan);
 

@@ -2,10 +2,10 @@
 
     bench/run fidelity [--cases gpt-1f1b,...] [--rounds 5] [--steps 12] [--budget 4]
 
-A round takes, of each case, a profile of `--budget` seconds (of as many processes at once as the case has stages), a
-run, and the same run again. The figure of a case is the median over rounds; profiles and runs take turns, so that a
-drift of the machine meets both alike. Each rank and each process that measures has a core of its own (`--pin`).
-`aa_spread` is the median over cases and rounds of |run / same run - 1|.
+A round takes, of each case, a profile of `--budget` seconds of its stages, each alone (by as many processes at once as
+there are stages), a run, and the same run again. The figure of a case is the median over rounds; profiles and runs take
+turns, so that a drift of the machine meets both alike. Each rank and each process that measures has a core of its own
+(`--pin`). `aa_spread` is the median over cases and rounds of |run / same run - 1|.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ class Measured:
     seconds: list[float] = field(default_factory=list)
 
 
+def layout(config: Config) -> list[object]:
+    """Of `trireme profile` and of `trireme train`."""
+    return ["--pp", config.stages, "--micro-batches", config.micro_batches, "--schedule", config.schedule]
+
+
 def run(folder: Path, config: Config, steps: int, path: Path) -> dict:
     command = [
         *(ours.BINARY, "train", folder / "model.pt2", "--data", f"safetensors:{folder}/rows.safetensors"),
@@ -78,7 +83,7 @@ def run(folder: Path, config: Config, steps: int, path: Path) -> dict:
             "--json",
             "--pin",
         ),
-        *("--pp", config.stages, "--micro-batches", config.micro_batches, "--schedule", config.schedule),
+        *layout(config),
         *("--predict", "--profile", path),
     ]
     done = subprocess.run([str(word) for word in command], check=True, capture_output=True)
@@ -86,7 +91,7 @@ def run(folder: Path, config: Config, steps: int, path: Path) -> dict:
 
 
 def measure(folder: Path, config: Config, options: argparse.Namespace, measured: Measured) -> None:
-    path = ours.profile(folder, config.rows, config.stages, options.budget, "--pin")
+    path = ours.profile(folder, config.rows, config.stages, options.budget, "--pin", *layout(config))
     first, second = (run(folder, config, options.steps, path) for _ in range(2))
     seconds = statistics.mean([first["step_seconds"], second["step_seconds"]])
     measured.seconds.append(seconds)

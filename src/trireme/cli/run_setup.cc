@@ -391,7 +391,8 @@ Result<RunSetup> make_run_setup(const RunRequest& request, std::optional<int32_t
   return setup;
 }
 
-// Of a step of a profile: the first one finds other memory than the others.
+// Of a step of a profile where no plan says how many: the first one finds its memory out of the
+// caches.
 constexpr int32_t kLeastTimedMicroBatches = 3;
 
 Result<RunSetup> make_profile_setup(ProfileRequest& request) {
@@ -400,7 +401,8 @@ Result<RunSetup> make_profile_setup(ProfileRequest& request) {
   TRIREME_TRY(setup.plan, choose_plan(setup.graph, request.run.model, request.run.plan));
   TRIREME_TRY(setup.partition, partition_by_plan(setup.plan, setup.graph));
   setup.plan.dp = 1;
-  if (setup.plan.order.empty()) {
+  const PlanChoice& choice = request.run.plan;
+  if (choice.plan_path.empty() && !choice.micro_batches.has_value() && setup.plan.order.empty()) {
     const int32_t own = setup.plan.micro_batches;  // of which some schedules take multiples only
     setup.plan.micro_batches = own * ((kLeastTimedMicroBatches + own - 1) / own);
   }

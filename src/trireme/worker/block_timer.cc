@@ -8,6 +8,7 @@
 #include <set>
 
 #include "trireme/base/median.h"
+#include "trireme/cli/plan_choice.h"
 #include "trireme/cost/step_costs_of.h"
 #include "trireme/graph/cuts.h"
 #include "trireme/plan/plan.h"
@@ -140,6 +141,7 @@ Status BlockTimer::make_models() {
                        .seed = setup_.request.seed,
                        .clip_norm = {},
                        .optimizer = {},
+                       .num_weight_versions = num_weight_versions(setup_.plan),
                        .num_threads = setup_.request.threads};
   for (size_t stage = 0; stage < setup_.partition.stages.size(); ++stage) {
     options.stage = static_cast<int32_t>(stage);

@@ -52,6 +52,12 @@ class BlockTimer {
   // of another stage, model or size.
   Status run(int32_t stage, TimedModel model, TimedStep kind, int64_t micro_batch);
 
+  // Whether the plan's schedule has steps of this kind.
+  [[nodiscard]] bool is_of_plan(int32_t stage, TimedStep kind) const {
+    const Model& model = models_[static_cast<size_t>(stage)][0];
+    return model.orders[static_cast<size_t>(kind)]
+        .is_timed[static_cast<size_t>(BlockPass::kForward)];
+  }
   // Those that run a part of the block, one for each part.
   [[nodiscard]] std::vector<int32_t> stages_of(size_t block) const;
   // Of a pass of a block (profile_blocks()) that was timed, as part of its chunk: median and spread,

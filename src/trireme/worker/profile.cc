@@ -29,9 +29,12 @@ using Clock = std::chrono::steady_clock;
 constexpr std::array kSteps = {TimedStep::kWhole, TimedStep::kSplit, TimedStep::kRecompute};
 constexpr std::array kModels = {TimedModel::kBlocks, TimedModel::kChunks};
 
+// After these only what the plan does is timed, where there is one.
+constexpr int64_t kFullRounds = 2;
+
 struct Rounds {
   int64_t steps = 0;
-  int64_t steps_per_round = 0;
+  int64_t steps_per_round = 0;  // of the first ones
   double seconds = 0;
 };
 
@@ -55,8 +58,9 @@ std::vector<TimedRun> runs_of_round(int32_t num_stages, const ProfileRequest& re
   return runs;
 }
 
-Result<Rounds> measure(BlockTimer& timer, int32_t num_stages, const ProfileRequest& request,
+Result<Rounds> measure(BlockTimer& timer, const Plan& plan, const ProfileRequest& request,
                        const ProfileRun& run) {
+  const int32_t num_stages = plan.pp;
   std::vector<TimedRun> runs = runs_of_round(num_stages, request);
   Rounds rounds;
   rounds.steps_per_round = static_cast<int64_t>(runs.size());
@@ -65,18 +69,20 @@ Result<Rounds> measure(BlockTimer& timer, int32_t num_stages, const ProfileReque
   std::ranges::stable_sort(runs, {}, &TimedRun::kind);
   const auto num_needed = static_cast<int64_t>(kModels.size()) * num_stages;
   const Clock::time_point begin = Clock::now();
-  while (true) {
+  for (int64_t round = 1;; ++round) {
     for (const TimedRun& each : runs) {
       TRIREME_TRY(timer.run(each.stage, each.model, each.kind, each.micro_batch));
       ++rounds.steps;
       rounds.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       const bool may_end = !run.is_load && rounds.steps >= num_needed;
       if (may_end && rounds.seconds >= request.budget_s) return rounds;
-      run.show_progress(fmt::format("profile: round {}, {:.0f} s of {:g} s",
-                                    (rounds.steps - 1) / rounds.steps_per_round + 1,
-                                    rounds.seconds, request.budget_s));
+      run.show_progress(fmt::format("profile: round {}, {:.0f} s of {:g} s", round, rounds.seconds,
+                                    request.budget_s));
     }
     runs = runs_of_round(num_stages, request);
+    if (round < kFullRounds || plan.stages.size() == 1) continue;
+    std::erase_if(runs,
+                  [&](const TimedRun& each) { return !timer.is_of_plan(each.stage, each.kind); });
   }
 }
 
@@ -157,9 +163,8 @@ double whole_seconds(const Profile& profile, int64_t micro_batch) {
 std::string summary_text(const Profile& profile, const ProfileRequest& request,
                          const Rounds& rounds) {
   std::string text =
-      fmt::format("profile: {} blocks, {:.1f} rounds in {:.1f} s\n", profile.blocks.size(),
-                  static_cast<double>(rounds.steps) / static_cast<double>(rounds.steps_per_round),
-                  rounds.seconds);
+      fmt::format("profile: {} blocks, {} steps in {:.1f} s\n", profile.blocks.size(),
+                  rounds.steps, rounds.seconds);
   for (const int64_t micro_batch : request.micro_batches) {
     text += fmt::format("  forward and backward of {} {}: {:.3g} ms\n", micro_batch,
                         micro_batch == 1 ? "sample" : "samples",
@@ -193,7 +198,7 @@ Result<ProfileOutcome> run_profile(ProfileRequest request, const ProfileRun& run
     TRIREME_TRY(const LoadProcesses load,
                 LoadProcesses::start(run.is_load ? 0 : request.concurrent - 1));
     if (request.run.pins) TRIREME_TRY(pin_to_cores(run.place, request.run.threads));
-    TRIREME_TRY(const Rounds rounds, measure(*timer, setup.plan.pp, request, run));
+    TRIREME_TRY(const Rounds rounds, measure(*timer, setup.plan, request, run));
     TRIREME_TRY(
         const Profile profile,
         fill_profile(measured_profile(*timer, request, analytic, setup, options), analytic));

@@ -69,6 +69,42 @@ def test_several_processes_may_measure_at_once():
     assert yaml.safe_load(result.stdout)["device"].endswith(", 1 thread, 2 at once")
 
 
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        (["--pp", 2], "each of 2 stages by 1f1b"),
+        (["--pp", 2, "--schedule", "zb-v", "--micro-batches", 4], "each of 2 stages by zb-v"),
+        (["--pp", 3, "--schedule", "pre-recompute", "--micro-batches", 2], "each of 3 stages by pre-recompute"),
+        (["--schedule", "2bw", "--pp", 2], "each of 2 stages by 2bw"),
+        (["--cut", "h.1.mlp"], "each of 2 stages by 1f1b"),
+    ],
+)
+def test_the_stages_of_a_plan_are_measured_alone(layout, said):
+    result = profile(MODEL, *layout, "--micro-batch", 2, "--budget", "1s")
+    found = yaml.safe_load(result.stdout)
+    assert found["device"].endswith(f", 1 thread, {said}")
+    for block in found["blocks"]:
+        assert block["update"]["from"] == "measured"
+        (size,) = block["sizes"]
+        assert [size[name]["from"] for name in PASSES] == ["measured"] * 5
+        assert size["forward"]["seconds"] > 0
+
+
+def test_a_plan_file_says_what_the_stages_are(tmp_path):
+    path = tmp_path / "plan.yaml"
+    command.run("plan", MODEL, "--pp", 2, "--dp", 2, "--schedule", "interleaved", "-o", path)
+    result = profile(MODEL, "--plan", path, "--budget", "0.2s")
+    assert "each of 2 stages by interleaved" in result.stdout
+
+
+@pytest.mark.parametrize("model", ["t5.f32.pt2", "resnet.f32.pt2", "gpt2.f32.pt2", "llama.f64.pt2"])
+def test_stages_run_alone_on_what_crosses_their_borders(model):
+    """Masks, positions and two inputs of one layer cross, besides activations; other sizes each time with t5."""
+    result = profile(command.DATA / model, "--pp", 2, "--micro-batch", "1,3", "--budget", "0.3s")
+    for block in yaml.safe_load(result.stdout)["blocks"]:
+        assert block["sizes"][0]["forward"]["from"] == "measured"
+
+
 def cores_of(pid):
     """The cores that the main thread of a process may use."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -117,6 +153,8 @@ def test_no_other_file_is_overwritten(tmp_path):
         ([MODEL, "--micro-batch", "1,0"], "--micro-batch: 0 is not a whole number of at least 1; see"),
         ([MODEL, "--micro-batch", "2,1,2"], "--micro-batch names 2 twice"),
         ([MODEL, "--data", "random:many"], "the data 'random:many' is to be random:N, with a number of samples from 1"),
+        ([MODEL, "--pp", 99], "the model can be cut at 66 places, which makes 67 stages, not --pp 99"),
+        ([MODEL, "--schedule", "nope"], "there is no schedule 'nope' to train by; known are "),
         (["/nowhere.pt2"], "cannot open /nowhere.pt2: No such file or directory"),
     ],
 )

@@ -76,7 +76,8 @@ inline constexpr int32_t kProbeWorkers = 2;  // where --workers does not say, no
 [[nodiscard]] RunSetup make_probe_setup(const RunRequest& request);
 
 // Of a profile: the stages of a plan, without replicas, its schedule, of three micro-batches at
-// least where their number was not asked for, and the data; no weights are asked for. Fills in the sizes of micro-batches.
+// least where their number was not asked for, and the data; no weights are asked for. Fills in the
+// sizes of micro-batches.
 [[nodiscard]] Result<RunSetup> make_profile_setup(ProfileRequest& request);
 
 // What the schedules of a plan have in common; micro-batches are left open. `buckets` are those of

@@ -131,9 +131,8 @@ Status BlockTimer::make_models() {
   for (size_t v = 0; v < setup_.partition.virtual_stages.size(); ++v) {
     of_chunks.push_back(static_cast<int32_t>(v));
   }
-  TRIREME_TRY(const Schedule schedule,
-              step_schedule(setup_, /*is_training=*/true, {num_micro_batches_},
-                            NormExchange::kNone));
+  TRIREME_TRY(const Schedule schedule, step_schedule(setup_, /*is_training=*/true,
+                                                     {num_micro_batches_}, NormExchange::kNone));
   StageOptions options{.archive = setup_.archive.get(),
                        .graph = &setup_.graph,
                        .replica = 0,
@@ -180,8 +179,8 @@ std::array<BlockTimer::Model::Order, 3> BlockTimer::orders_of(const std::vector<
   std::array<Model::Order, 3> orders;
   for (const TimedStep kind : {kWhole, kSplit, kRecompute}) {
     Model::Order& order = orders[index_of(kind)];
-    order.actions = kind == of_plan ? passes
-                                    : one_after_the_other(kind, num_chunks, num_micro_batches);
+    order.actions =
+        kind == of_plan ? passes : one_after_the_other(kind, num_chunks, num_micro_batches);
     order.is_timed[index_of(BlockPass::kForward)] = kind == of_plan;
     order.is_timed[index_of(BlockPass::kBackward)] = kind == kWhole;
     order.is_timed[index_of(BlockPass::kInputGradient)] = kind == kSplit;
@@ -263,9 +262,9 @@ Status BlockTimer::find_borders(Size& size, int64_t micro_batch) {
     for (size_t chunk = 0; chunk < own.size(); ++chunk) {
       chunks[index_of(own[chunk])] = {stage, static_cast<int32_t>(chunk)};
     }
-    TRIREME_TRY(model_of(stage, TimedModel::kChunks)
-                    .kernels->begin_step(
-                        step_inputs(size, stage, /*splits_backward=*/false, micro_batch)));
+    TRIREME_TRY(
+        model_of(stage, TimedModel::kChunks)
+            .kernels->begin_step(step_inputs(size, stage, /*splits_backward=*/false, micro_batch)));
   }
   const auto run = [&](ActionKind kind, int32_t virtual_stage) -> Status {
     const auto [stage, chunk] = chunks[index_of(virtual_stage)];
@@ -343,8 +342,8 @@ Result<double> BlockTimer::run_pass(Model& model, StageBorders& borders, Crossin
   };
   const Model::Chunk& chunk = model.chunks[index_of(action.chunk)];
   if (is_forward(action.kind) && chunk.border_before >= 0) {
-    TRIREME_TRY(borders.give(kernels, crossing_of(ActionKind::kReceiveActivation),
-                             chunk.border_before));
+    TRIREME_TRY(
+        borders.give(kernels, crossing_of(ActionKind::kReceiveActivation), chunk.border_before));
   }
   if (takes_gradient(action.kind) && chunk.border_after >= 0) {
     TRIREME_TRY(
@@ -394,11 +393,9 @@ std::optional<PassSeconds> BlockTimer::seconds(int64_t micro_batch, size_t block
   const auto found = sizes_.find(micro_batch);
   if (found == sizes_.end()) return std::nullopt;
   const auto of = [&](const Piece& piece, TimedModel model) {
-    const Samples& samples =
-        found->second.samples[index_of(piece.stage)][index_of(model)];
+    const Samples& samples = found->second.samples[index_of(piece.stage)][index_of(model)];
     const size_t chunk = model == TimedModel::kBlocks ? piece.place : piece.chunk;
-    return summary(samples[chunk][index_of(pass)],
-                   static_cast<size_t>(num_micro_batches_));
+    return summary(samples[chunk][index_of(pass)], static_cast<size_t>(num_micro_batches_));
   };
   PassSeconds sum{.seconds = 0, .spread = 0};
   for (const Piece& piece : pieces_) {

@@ -60,10 +60,10 @@ class BlockTimer {
   }
   // Those that run a part of the block, one for each part.
   [[nodiscard]] std::vector<int32_t> stages_of(size_t block) const;
-  // Of a pass of a block (profile_blocks()) that was timed, as part of its chunk: median and spread,
-  // over steps, of the mean over micro-batches, of which the first is slower; the first step of its
-  // kind and size does not count where there was another. nullopt: it was not timed with both
-  // models.
+  // Of a pass of a block (profile_blocks()) that was timed, as part of its chunk: median and
+  // spread, over steps, of the mean over micro-batches, of which the first is slower; the first
+  // step of its kind and size does not count where there was another. nullopt: it was not timed
+  // with both models.
   [[nodiscard]] std::optional<PassSeconds> seconds(int64_t micro_batch, size_t block,
                                                    BlockPass pass) const;
   // The same for the update of all that the stage holds, with what a step begins with: gradients

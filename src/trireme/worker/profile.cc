@@ -162,9 +162,8 @@ double whole_seconds(const Profile& profile, int64_t micro_batch) {
 
 std::string summary_text(const Profile& profile, const ProfileRequest& request,
                          const Rounds& rounds) {
-  std::string text =
-      fmt::format("profile: {} blocks, {} steps in {:.1f} s\n", profile.blocks.size(),
-                  rounds.steps, rounds.seconds);
+  std::string text = fmt::format("profile: {} blocks, {} steps in {:.1f} s\n",
+                                 profile.blocks.size(), rounds.steps, rounds.seconds);
   for (const int64_t micro_batch : request.micro_batches) {
     text += fmt::format("  forward and backward of {} {}: {:.3g} ms\n", micro_batch,
                         micro_batch == 1 ? "sample" : "samples",
@@ -178,6 +177,16 @@ std::string summary_text(const Profile& profile, const ProfileRequest& request,
                     rounds.steps, 2 * rounds.steps_per_round);
 }
 
+// For people, behind the name of the device.
+std::string how_measured(const ProfileRequest& request, const Plan& plan) {
+  std::string text =
+      fmt::format(", {} {}", request.run.threads, request.run.threads == 1 ? "thread" : "threads");
+  if (request.concurrent > 1) text += fmt::format(", {} at once", request.concurrent);
+  if (plan.stages.size() > 1)
+    text += fmt::format(", each of {} stages by {}", plan.pp, plan.schedule);
+  return text;
+}
+
 }  // namespace
 
 Result<ProfileOutcome> run_profile(ProfileRequest request, const ProfileRun& run) {
@@ -187,10 +196,7 @@ Result<ProfileOutcome> run_profile(ProfileRequest request, const ProfileRun& run
   TRIREME_TRY(AnalyticOptions options,
               analytic_options(setup.graph, host.cluster.device_kinds[0],
                                num_optimizer_states(request.run.optimizer)));
-  options.device_name =
-      fmt::format("{}, {} {}{}", host.processor, request.run.threads,
-                  request.run.threads == 1 ? "thread" : "threads",
-                  request.concurrent == 1 ? "" : fmt::format(", {} at once", request.concurrent));
+  options.device_name = host.processor + how_measured(request, setup.plan);
   TRIREME_TRY(const Profile analytic,
               analytic_profile(setup.graph, request.run.model, request.micro_batches, options));
   const auto measured = [&]() -> Result<ProfileOutcome> {

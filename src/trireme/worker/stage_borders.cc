@@ -14,10 +14,11 @@ Status StageBorders::drop(Kernels& kernels, const Action& send) {
 
 Status StageBorders::keep(Kernels& kernels, const Action& send, int32_t border) {
   TRIREME_TRY(const Message message, kernels.message(send));
-  Parts& parts = send.kind == ActionKind::kSendActivation ? activations_[border]
-                                                          : gradients_[border];
+  Parts& parts =
+      send.kind == ActionKind::kSendActivation ? activations_[border] : gradients_[border];
   parts.clear();
-  for (const std::span<std::byte> part : message.parts) parts.emplace_back(part.begin(), part.end());
+  for (const std::span<std::byte> part : message.parts)
+    parts.emplace_back(part.begin(), part.end());
   return Status();
 }
 

@@ -96,7 +96,7 @@ def measure_case(
     with Field(hosts, root / case.model, case, names) as field:
         hosts.set_rate(UNSHAPED)
         for at in (AT_SHARE, AT_CORE):
-            profile(hosts, root / case.model, [case.rows], options.budget, at)
+            profile(hosts, root / case.model, case, options.budget, at)
         load: Load = field.load("1f1b", options.steps)
         own: Load = field.load(OURS, options.steps)
         field.check_losses(CHECKED_STEPS)

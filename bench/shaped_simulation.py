@@ -1,4 +1,4 @@
-"""What the simulator says of a step on shaped hosts, from a profile measured on them at their share of a core."""
+"""What the simulator says of a step on shaped hosts, from profiles measured on them at their share of a core."""
 
 from __future__ import annotations
 
@@ -16,18 +16,35 @@ WORKER = ours.BINARY.with_name("trireme-worker")
 
 
 AT_SHARE, AT_CORE = "share", "core"
+SCHEDULES = ("1f1b", "2bw")  # of ours
 
 
-def profile(hosts: Hosts, folder: Path, rows: list[int], budget_s: float, at: str = AT_SHARE) -> None:
-    """Measures the model of the folder for micro-batches of these sizes, on all hosts at once, each at its share of a
-    core; or on as many as there are cores, each with one. The first is believed."""
-    sizes = ",".join(map(str, rows))
+def layout(case: Case) -> list[object]:
+    """Which stage computes what."""
+    cut = MODELS[case.model].cut_text(case.stages)
+    return ["--pp", case.stages, "--cut", cut, "--micro-batches", case.micro_batches, "--micro-batch", case.rows]
+
+
+def profile(hosts: Hosts, folder: Path, case: Case, budget_s: float, at: str = AT_SHARE) -> None:
+    """Measures the stages of the case's model in the folder, as each schedule of ours runs them, on all hosts at once,
+    each at its share of a core; or on as many as there are cores, each with one. The first is believed."""
+    for schedule in SCHEDULES:
+        profile_by(schedule, hosts, folder, case, budget_s / len(SCHEDULES), at)
+
+
+def profile_by(schedule: str, hosts: Hosts, folder: Path, case: Case, budget_s: float, at: str) -> None:
     # Ranks of one training would wait for each other; these do not know of each other.
-    script = f'exec env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT "$@" -o "{folder}/{at}.$RANK.profile"'
+    path = f"{folder}/{at}.{schedule}.$RANK.profile"
+    script = f'exec env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT "$@" -o "{path}"'
     data = ("--data", f"safetensors:{folder}/rows.safetensors", "--budget", f"{budget_s:g}s", "--quiet")
-    command = [ours.BINARY, "profile", folder / "model.pt2", "--micro-batch", sizes, *data]
+    command = [ours.BINARY, "profile", folder / "model.pt2", *layout(case), "--schedule", schedule, *data]
     where = {} if at == AT_SHARE else {"count": min(len(hosts.layout.hosts), os.cpu_count() or 1), "has_share": False}
     hosts.run(["sh", "-c", script, "sh", *command], f"the profile of {folder.name}", 60 + 3 * budget_s, **where)
+
+
+def profile_of(folder: Path, options: tuple[str, ...], at: str = AT_SHARE) -> Path:
+    """For a step of ours with these options."""
+    return folder / f"{at}.{options[options.index('--schedule') + 1]}.0.profile"
 
 
 def simulate(
@@ -35,11 +52,9 @@ def simulate(
 ) -> dict[str, Any]:
     """A step of ours with these options, by `trireme simulate --json`."""
     (folder / "cluster.yaml").write_text(cluster_text(case.ranks, latency_s, rate))
-    cut = MODELS[case.model].cut_text(case.stages)
     command = [
-        *(ours.BINARY, "simulate", folder / "model.pt2", "--profile", folder / f"{at}.0.profile"),
-        *("--cluster", folder / "cluster.yaml", "--micro-batch", case.rows, "--micro-batches", case.micro_batches),
-        *("--pp", case.stages, "--dp", case.replicas, "--cut", cut, "--json", *options),
+        *(ours.BINARY, "simulate", folder / "model.pt2", "--profile", profile_of(folder, options, at)),
+        *("--cluster", folder / "cluster.yaml", *layout(case), "--dp", case.replicas, "--json", *options),
     ]
     done = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)

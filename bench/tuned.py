@@ -27,10 +27,10 @@ from typing import Any
 import ours
 from contest import print_result
 from shaped import CORE_SHARE, prepare, say
-from shaped_cases import CASES, MODELS, Case
+from shaped_cases import CASES, Case
 from shaped_contestants import Field, Row
 from shaped_links import UNSHAPED, Hosts, cluster_text
-from shaped_simulation import AT_CORE, AT_SHARE, profile
+from shaped_simulation import AT_CORE, AT_SHARE, layout, profile, profile_of
 
 POLICIES = ("end", "fifo", "trirace")
 BUCKET_BYTES = (1_000_000, 4_000_000)
@@ -50,14 +50,12 @@ def row_of(schedule: str, words: tuple[str, ...]) -> Row:
     return Row(("--schedule", schedule, *words), is_late=schedule == "2bw")
 
 
-def tune(folder: Path, case: Case, schedule: str, latency_s: float, rate: float) -> tuple[tuple[str, ...], float]:
+def tune(folder: Path, case: Case, schedule: Row, latency_s: float, rate: float) -> tuple[tuple[str, ...], float]:
     """The options that were picked, and the seconds that it took."""
     (folder / "cluster.yaml").write_text(cluster_text(case.ranks, latency_s, rate))
     command: list[Any] = [
-        *(ours.BINARY, "tune-comm", folder / "model.pt2", "--profile", folder / f"{AT_SHARE}.0.profile"),
-        *("--cluster", folder / "cluster.yaml", "--micro-batch", case.rows, "--micro-batches", case.micro_batches),
-        *("--pp", case.stages, "--dp", case.replicas, "--cut", MODELS[case.model].cut_text(case.stages)),
-        *("--schedule", schedule, "--json"),
+        *(ours.BINARY, "tune-comm", folder / "model.pt2", "--profile", profile_of(folder, schedule.options)),
+        *("--cluster", folder / "cluster.yaml", *layout(case), "--dp", case.replicas, *schedule.options, "--json"),
     ]
     begin = time.monotonic()
     done = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE)
@@ -78,7 +76,7 @@ def measure(hosts: Hosts, root: Path, case: Case, schedule: str, options: argpar
             rate = load.link_bytes / (ratio * max(load.compute_s))
             hosts.set_rate(rate)
             latency, measured = hosts.measure_link(rate)
-            words, seconds = tune(field.folder, case, schedule, latency, measured)
+            words, seconds = tune(field.folder, case, row_of(schedule, ()), latency, measured)
             rows |= {PICK: row_of(schedule, words), AGAIN: row_of(schedule, words)}
             steps: dict[str, list[float]] = {name: [] for name in rows}
             for _ in range(options.rounds):
@@ -123,7 +121,7 @@ def main() -> None:
             for case in cases:
                 hosts.set_rate(UNSHAPED)
                 for at in (AT_SHARE, AT_CORE):
-                    profile(hosts, Path(folder) / case.model, [case.rows], options.budget, at)
+                    profile(hosts, Path(folder) / case.model, case, options.budget, at)
                 for schedule in options.schedules.split(","):
                     say(f"{case.name}, {schedule}")
                     found += measure(hosts, Path(folder), case, schedule, options)

@@ -2,8 +2,8 @@
 
     bound = max( max over ranks of compute, max over links and directions of bytes / rate )
 
-Both come from the timeline of a run (`trireme report --json`): the compute of a rank as it took, the bytes as they were
-sent. Each rank has a host with a link of its own.
+Bytes come from the timeline of a run (`trireme report --json`), as they were sent; the compute of a rank is the
+processor time of its passes in that run, over its share of a core. Each rank has a host with a link of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-COMPUTES = ("compute", "recompute", "optimizer")
 SUMS = ("AR stage ", "SX stage ")  # over replicas: of buckets, and of rows of tables
 
 
@@ -40,8 +39,8 @@ class Load:
         return min(compute, link) <= most * max(compute, link)
 
 
-def load_of(report: dict[str, Any]) -> Load:
-    """Of the mean step of a timeline."""
+def load_of(report: dict[str, Any], compute_s: list[float]) -> Load:
+    """Of the mean step of a timeline, and what it computes by rank."""
     stages, replicas, steps = report["stages"], report["replicas"], report["steps"]
     sent, received = [0.0] * (stages * replicas), [0.0] * (stages * replicas)
 
@@ -64,8 +63,7 @@ def load_of(report: dict[str, Any]) -> Load:
                 pass_on(member, members[place - 1], 2 * (replicas - 1) / replicas * size)
         elif name != "SC":  # scalars are some bytes
             raise ValueError(f"no rule for the bytes of {name}")
-    compute = [sum(rank[f"{part}_ns"] for part in COMPUTES) / steps / 1e9 for rank in report["ranks"]]
-    return Load(compute, sent, received)
+    return Load(compute_s, sent, received)
 
 
 def exposed_of(report: dict[str, Any]) -> dict[str, float]:

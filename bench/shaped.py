@@ -14,10 +14,10 @@ A host is a network namespace (scripts/shaped) whose processes together have a s
 threads that send included, for all contestants alike. A case is a model, stages x replicas, and micro-batches a step.
 Its ratios are those of link to compute: the links of a point have the rate at which the bytes of a step take that many
 times as long as its computing. What a step sends is counted in a run over links without a limit; what it computes is
-what `trireme profile` measures on cores of its own, divided by the share; the rate is measured by a plain stream at
-each point. The bound of a step is the larger of computing and sending, on the busiest rank and link: no schedule can
-beat it. From a profile measured at the share, and the link as it was measured, `trireme simulate` says how long a step
-of each of ours takes, in the table as a ratio in brackets, and finds the extra warm-ups of trirace.
+the processor time of its passes in that run, divided by the share; the rate is measured by a plain stream at each
+point. The bound of a step is the larger of computing and sending, on the busiest rank and link: no schedule can beat
+it. From profiles of the stages measured at the share, and the link as it was measured, `trireme simulate` says how long
+a step of each of ours takes, in the table as a ratio in brackets, and finds the extra warm-ups of trirace.
 
 Contestants take turns. A figure is the median over rounds of the mean step without the first and the last ones; a
 ratio is the median over rounds of theirs / ours.
@@ -42,7 +42,7 @@ from shaped_cases import CASES, LENGTH, MODELS, Case
 from shaped_contestants import ROWS, Field
 from shaped_links import UNSHAPED, Hosts
 from shaped_record import AGAIN, OURS, Contest, Point, Record, print_record
-from shaped_simulation import AT_CORE, AT_SHARE, profile
+from shaped_simulation import profile
 
 CORE_SHARE = 0.38
 CHECKED_STEPS = 10
@@ -95,8 +95,7 @@ def measure_case(
 ) -> Contest:
     with Field(hosts, root / case.model, case, names) as field:
         hosts.set_rate(UNSHAPED)
-        for at in (AT_SHARE, AT_CORE):
-            profile(hosts, root / case.model, case, options.budget, at)
+        profile(hosts, root / case.model, case, options.budget)
         load: Load = field.load("1f1b", options.steps)
         own: Load = field.load(OURS, options.steps)
         field.check_losses(CHECKED_STEPS)

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,9 +18,9 @@ import ours
 from bound import Load, exposed_of, load_of
 from contest import check_losses
 from shaped_cases import MODELS, Case
-from shaped_links import UNSHAPED, Hosts, Peer
+from shaped_links import Hosts, Peer
 from shaped_record import AGAIN, OURS
-from shaped_simulation import AT_CORE, WORKER, simulate
+from shaped_simulation import WORKER, simulate
 
 HERE = Path(__file__).resolve().parent
 WARM_UP_STEPS, LAST_STEPS = 2, 2  # not timed; the last of a run have no next step to overlap with
@@ -116,16 +116,14 @@ class Field:
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
     def load(self, name: str, steps: int) -> Load:
-        """What a step sends over links without a limit, and what it computes: by the profile of the model on cores
-        without a limit, at the hosts' share of a core. A rank that waits now and then computes faster than at its
-        share, for what it has saved, but no rank can in the long run."""
+        """What a step sends over links without a limit, and what it computes: the processor time of its passes at the
+        hosts' share of a core. A rank that waits now and then computes faster than at its share, for what it has saved,
+        but no rank can in the long run."""
         timeline = self.folder / "run.timeline"
         more = ("--timeline", timeline, "--timeline-steps", steps)
-        self.run_ours(name, steps + WARM_UP_STEPS, 60 + 3 * steps, *more)
-        alone = simulate(self.folder, self.case, self.rows[name].options, 0, UNSHAPED, AT_CORE)
-        core_share = self.hosts.layout.core_share
-        compute_s = [rank["compute_ns"] / 1e9 / core_share for rank in alone["ranks"]]
-        return replace(load_of(self.report(timeline)), compute_s=compute_s)
+        last = self.run_ours(name, steps + WARM_UP_STEPS, 60 + 3 * steps, *more)[-1]
+        compute_s = [seconds / self.hosts.layout.core_share for seconds in last["compute_cpu_seconds"]]
+        return load_of(self.report(timeline), compute_s)
 
     def simulated_s(self, latency_s: float, rate: float) -> dict[str, float]:
         """The steps of all that are ours."""

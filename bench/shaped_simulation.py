@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,6 @@ from shaped_cases import MODELS, Case
 from shaped_links import Hosts, cluster_text
 
 WORKER = ours.BINARY.with_name("trireme-worker")
-
-
-AT_SHARE, AT_CORE = "share", "core"
 SCHEDULES = ("1f1b", "2bw")  # of ours
 
 
@@ -25,35 +21,32 @@ def layout(case: Case) -> list[object]:
     return ["--pp", case.stages, "--cut", cut, "--micro-batches", case.micro_batches, "--micro-batch", case.rows]
 
 
-def profile(hosts: Hosts, folder: Path, case: Case, budget_s: float, at: str = AT_SHARE) -> None:
+def profile(hosts: Hosts, folder: Path, case: Case, budget_s: float) -> None:
     """Measures the stages of the case's model in the folder, as each schedule of ours runs them, on all hosts at once,
-    each at its share of a core; or on as many as there are cores, each with one. The first is believed."""
+    each at its share of a core. The first is believed."""
     for schedule in SCHEDULES:
-        profile_by(schedule, hosts, folder, case, budget_s / len(SCHEDULES), at)
+        profile_by(schedule, hosts, folder, case, budget_s)
 
 
-def profile_by(schedule: str, hosts: Hosts, folder: Path, case: Case, budget_s: float, at: str) -> None:
+def profile_by(schedule: str, hosts: Hosts, folder: Path, case: Case, budget_s: float) -> None:
     # Ranks of one training would wait for each other; these do not know of each other.
-    path = f"{folder}/{at}.{schedule}.$RANK.profile"
+    path = f"{folder}/{schedule}.$RANK.profile"
     script = f'exec env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT "$@" -o "{path}"'
     data = ("--data", f"safetensors:{folder}/rows.safetensors", "--budget", f"{budget_s:g}s", "--quiet")
     command = [ours.BINARY, "profile", folder / "model.pt2", *layout(case), "--schedule", schedule, *data]
-    where = {} if at == AT_SHARE else {"count": min(len(hosts.layout.hosts), os.cpu_count() or 1), "has_share": False}
-    hosts.run(["sh", "-c", script, "sh", *command], f"the profile of {folder.name}", 60 + 3 * budget_s, **where)
+    hosts.run(["sh", "-c", script, "sh", *command], f"the profile of {folder.name}", 60 + 3 * budget_s)
 
 
-def profile_of(folder: Path, options: tuple[str, ...], at: str = AT_SHARE) -> Path:
+def profile_of(folder: Path, options: tuple[str, ...]) -> Path:
     """For a step of ours with these options."""
-    return folder / f"{at}.{options[options.index('--schedule') + 1]}.0.profile"
+    return folder / f"{options[options.index('--schedule') + 1]}.0.profile"
 
 
-def simulate(
-    folder: Path, case: Case, options: tuple[str, ...], latency_s: float, rate: float, at: str = AT_SHARE
-) -> dict[str, Any]:
+def simulate(folder: Path, case: Case, options: tuple[str, ...], latency_s: float, rate: float) -> dict[str, Any]:
     """A step of ours with these options, by `trireme simulate --json`."""
     (folder / "cluster.yaml").write_text(cluster_text(case.ranks, latency_s, rate))
     command = [
-        *(ours.BINARY, "simulate", folder / "model.pt2", "--profile", profile_of(folder, options, at)),
+        *(ours.BINARY, "simulate", folder / "model.pt2", "--profile", profile_of(folder, options)),
         *("--cluster", folder / "cluster.yaml", *layout(case), "--dp", case.replicas, "--json", *options),
     ]
     done = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE)

@@ -30,7 +30,7 @@ from shaped import CORE_SHARE, prepare, say
 from shaped_cases import CASES, Case
 from shaped_contestants import Field, Row
 from shaped_links import UNSHAPED, Hosts, cluster_text
-from shaped_simulation import AT_CORE, AT_SHARE, layout, profile, profile_of
+from shaped_simulation import layout, profile, profile_of
 
 POLICIES = ("end", "fifo", "trirace")
 BUCKET_BYTES = (1_000_000, 4_000_000)
@@ -120,8 +120,7 @@ def main() -> None:
         with Hosts("bench-tuned", max(case.ranks for case in cases), options.core_share) as hosts:
             for case in cases:
                 hosts.set_rate(UNSHAPED)
-                for at in (AT_SHARE, AT_CORE):
-                    profile(hosts, Path(folder) / case.model, case, options.budget, at)
+                profile(hosts, Path(folder) / case.model, case, options.budget)
                 for schedule in options.schedules.split(","):
                     say(f"{case.name}, {schedule}")
                     found += measure(hosts, Path(folder), case, schedule, options)

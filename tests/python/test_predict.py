@@ -25,6 +25,9 @@ def test_the_result_has_time_and_memory_predicted_and_measured(tmp_path):
     for measured, predicted in zip(found["peak_bytes"], found["predicted"]["peak_bytes"], strict=True):
         assert predicted == pytest.approx(measured, rel=0.05)
     assert [line.get("peak_bytes") for line in lines] == [None] * 3 + [found["peak_bytes"]]
+    assert len(found["compute_cpu_seconds"]) == 2
+    assert all(0 < seconds <= 2 * found["step_seconds"] for seconds in found["compute_cpu_seconds"])
+    assert [line.get("compute_cpu_seconds") for line in lines] == [None] * 3 + [found["compute_cpu_seconds"]]
     header = timeline.read_text().splitlines()[0]
     assert f" peak-bytes={','.join(map(str, found['peak_bytes']))}" in header
 

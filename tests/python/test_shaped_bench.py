@@ -35,25 +35,21 @@ NAME = "bench-shaped"
 
 
 def report(*links, stages=2, replicas=2, steps=2):
-    """Rank r computes 10 (r + 1) ms in all."""
-    ranks = [
-        {"compute_ns": 8e6 * (r + 1), "recompute_ns": 0, "optimizer_ns": 2e6 * (r + 1), "peer_ns": 7}
-        for r in range(stages * replicas)
-    ]
     named = [{"name": name, "bytes": size} for name, size in links]
-    return {"stages": stages, "replicas": replicas, "steps": steps, "ranks": ranks, "links": named}
+    return {"stages": stages, "replicas": replicas, "steps": steps, "links": named}
 
 
 def test_the_load_of_a_step_is_what_its_ranks_compute_and_send():
     load = load_of(
-        report(("0>1", 100), ("1>0", 60), ("AR stage 0", 900), ("SX stage 0", 100), ("AR stage 1", 400), ("SC", 9))
+        report(("0>1", 100), ("1>0", 60), ("AR stage 0", 900), ("SX stage 0", 100), ("AR stage 1", 400), ("SC", 9)),
+        [0.005, 0.010, 0.015, 0.020],
     )
     assert load.compute_s == [0.005, 0.010, 0.015, 0.020]
     # A sum over two: half of it as terms, half as sums.
     assert load.sent_bytes == [500 + 50, 200 + 30, 500, 200]
     assert load.received_bytes == [500 + 30, 200 + 50, 500, 200]
     assert load.link_bytes == 550
-    assert load_of(report(("AR stage 0", 900), stages=1, replicas=3, steps=1)).sent_bytes == [1200] * 3
+    assert load_of(report(("AR stage 0", 900), stages=1, replicas=3, steps=1), [1.0]).sent_bytes == [1200] * 3
 
 
 def test_the_bound_is_the_larger_of_compute_and_link():
@@ -65,7 +61,7 @@ def test_the_bound_is_the_larger_of_compute_and_link():
 
 def test_bytes_without_a_rule_are_refused():
     with pytest.raises(ValueError, match="no rule for the bytes of TR replica 0"):
-        load_of(report(("TR replica 0", 1)))
+        load_of(report(("TR replica 0", 1)), [1.0])
 
 
 def test_exposed_time_is_that_of_the_mean_rank():
@@ -199,7 +195,7 @@ def test_the_devices_count_the_bytes_of_the_bound(tmp_path, nothing_is_left, pp,
             hosts.run([*train, "--steps", steps, "--timeline-steps", steps], "a run", 60)
             after = [hosts.counters(host) for host in hosts.layout.hosts]
             counted[steps] = [{k: b[k] - a[k] for k in a} for a, b in zip(before, after, strict=True)]
-    load = load_of(json.loads(command.run("report", timeline, "--json").stdout))
+    load = load_of(json.loads(command.run("report", timeline, "--json").stdout), [1.0] * 4)
     for rank in range(4):
         for way, stated in (("sent", load.sent_bytes), ("received", load.received_bytes)):
             # Without what is sent once a run.

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include <time.h>
+
 #include <fmt/format.h>
 
 #include "trireme/base/check.h"
@@ -14,6 +16,16 @@
 namespace trireme {
 
 using enum ActionKind;
+
+namespace {
+
+double thread_cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
 
 Executor::Executor(int32_t rank, Kernels& kernels, Transport& transport)
     : rank_(rank), kernels_(&kernels), transport_(transport) {}
@@ -144,7 +156,9 @@ Status Executor::run_action(const Schedule& schedule, const Action& action) {
 
 Status Executor::run_compute(const Action& action) {
   const int64_t place = begin_event(event_class_of(action.kind), action);
+  const double begin = thread_cpu_seconds();
   TRIREME_TRY(kernels_->compute(action));
+  compute_cpu_seconds_ += thread_cpu_seconds() - begin;
   end_event(place);
   return Status();
 }

@@ -64,6 +64,9 @@ class Executor {
   // be absent elsewhere.
   Status run_step(const Schedule& schedule, const Schedule* next = nullptr);
 
+  // Processor time that passes have taken of the thread that runs them, since it was made.
+  [[nodiscard]] double compute_cpu_seconds() const { return compute_cpu_seconds_; }
+
   // What the rank is doing, for people: "RA3 (activations of micro-batch 3 from rank 0)", or
   // kBetweenSteps. After a step that failed: the action that failed. Any thread.
   [[nodiscard]] std::string current_action() const;
@@ -132,6 +135,7 @@ class Executor {
   Status early_;
   const Schedule* next_ = nullptr;  // the step after the one that runs, where they overlap
   int64_t step_ = 0;                // counts the steps of the run
+  double compute_cpu_seconds_ = 0;
 
   mutable std::mutex mutex_;
   std::string current_{kBetweenSteps};  // guarded by mutex_

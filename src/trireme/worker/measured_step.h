@@ -8,12 +8,17 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/cli/run_setup.h"
+#include "trireme/worker/metrics.h"
 
 namespace trireme {
 
-// Adds `step_seconds`, the median of all but the first steps, which warm up; `peak_bytes`, by rank,
-// where it is known; and `predicted` with the same. REQUIRES: at least one step.
-void add_measured(const RunSetup& setup, std::vector<double> step_seconds,
-                  const std::vector<int64_t>& peak_bytes, nlohmann::ordered_json& result);
+// Of all steps but the first ones, which warm up. REQUIRES: at least one.
+[[nodiscard]] double median_after_warm_up(std::vector<double> of_steps);
+
+// Adds `step_seconds`, the median of `of_steps` after the warm-up; `peak_bytes` and
+// `compute_cpu_seconds`, by rank, of the last step where they are known; and `predicted` with the
+// first two. REQUIRES: at least one step.
+void add_measured(const RunSetup& setup, const std::vector<double>& of_steps,
+                  const StepMetrics& last, nlohmann::ordered_json& result);
 
 }  // namespace trireme

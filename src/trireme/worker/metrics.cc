@@ -57,6 +57,9 @@ Status MetricsFile::write_step(const StepMetrics& metrics) {
                                  {"lr", metrics.lr}};
   if (metrics.grad_norm.has_value()) line["grad_norm"] = number(*metrics.grad_norm);
   if (!metrics.peak_bytes.empty()) line["peak_bytes"] = metrics.peak_bytes;
+  if (!metrics.compute_cpu_seconds.empty()) {
+    line["compute_cpu_seconds"] = metrics.compute_cpu_seconds;
+  }
   return write_line(json_text(line));
 }
 

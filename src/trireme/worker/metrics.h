@@ -20,7 +20,10 @@ struct StepMetrics {
   double seconds = 0;
   double lr = 0;
   std::optional<double> grad_norm;
-  std::vector<int64_t> peak_bytes;  // by rank, of the run up to here; empty: not known
+  // By rank, of the run up to here; empty: not known. The processor time is that of a step's
+  // passes, in the thread that computes.
+  std::vector<int64_t> peak_bytes;
+  std::vector<double> compute_cpu_seconds;
 };
 
 class MetricsFile {

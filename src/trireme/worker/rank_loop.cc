@@ -17,9 +17,9 @@
 #include "trireme/torch/stage_kernels.h"
 #include "trireme/worker/checkpoint.h"
 #include "trireme/worker/eval_weights.h"
+#include "trireme/worker/gather.h"
 #include "trireme/worker/measured_step.h"
 #include "trireme/worker/metrics.h"
-#include "trireme/worker/peak_memory.h"
 #include "trireme/worker/rank_recording.h"
 
 namespace trireme {
@@ -216,17 +216,24 @@ class RankLoop {
       TRIREME_TRY(kernels_->begin_ahead(with_schedule(training_inputs(step + 1), *next_schedule)));
     }
     if (recorder_ != nullptr) recorder_->end(place);
+    const double cpu_before = executor_->compute_cpu_seconds();
     TRIREME_TRY(executor_->run_step(*schedule, next_schedule));
+    own_cpu_seconds_.push_back(executor_->compute_cpu_seconds() - cpu_before);
     seconds_ = std::chrono::steady_clock::now() - begin;
     if (step == setup_.num_steps && context_.knows_memory) {
-      TRIREME_TRY(peak_bytes_,
-                  gather_peak_bytes(context_.rank, setup_.num_ranks(), *context_.transport));
+      TRIREME_TRY(peak_bytes_, gather(tensor_memory_now().peak_bytes));
+      TRIREME_TRY(compute_cpu_seconds_, gather(median_after_warm_up(own_cpu_seconds_)));
     }
     const bool updates_at_end = schedule->communication.updates_at_end;
     if (overlap_.follows && !updates_at_end) report(step - 1, kernels_->outcome(-1));
     if (!overlap_.is_followed || updates_at_end) report(step, kernels_->outcome());
     overlap_ = next;
     return Status();
+  }
+
+  template <typename T>
+  Result<std::vector<T>> gather(T own) const {
+    return gather_values(own, context_.rank, setup_.num_ranks(), *context_.transport);
   }
 
   // Of a step whose update has come.
@@ -240,14 +247,19 @@ class RankLoop {
                           .seconds = seconds_.count(),
                           .lr = learning_rate(setup_.learning_rate, step),
                           .grad_norm = {},
-                          .peak_bytes = is_last ? peak_bytes_ : std::vector<int64_t>()};
+                          .peak_bytes = {},
+                          .compute_cpu_seconds = {}};
+      if (is_last) {
+        metrics.peak_bytes = peak_bytes_;
+        metrics.compute_cpu_seconds = compute_cpu_seconds_;
+      }
       if (setup_.request.clip_norm.has_value()) metrics.grad_norm = outcome.gradient_norm;
       note_output(metrics_.write_step(metrics));
       publish_step(metrics);
       result_["steps"] = step;
       result_["loss"] = outcome.loss;
       step_seconds_.push_back(metrics.seconds);
-      if (is_last) add_measured(setup_, step_seconds_, peak_bytes_, result_);
+      if (is_last) add_measured(setup_, step_seconds_, metrics, result_);
     }
     fault_ = fault_of(step, outcome);
     if (!fault_.empty()) fault_step_ = step;
@@ -457,8 +469,10 @@ class RankLoop {
   bool has_evaluated_ = false;
   Overlap overlap_;                           // of the next step to run
   std::chrono::duration<double> seconds_{0};  // of the last one that ran
+  std::vector<double> own_cpu_seconds_;       // of the passes of each step
   std::vector<double> step_seconds_;          // of the reporter
   std::vector<int64_t> peak_bytes_;           // of the reporter, after the last step: by rank
+  std::vector<double> compute_cpu_seconds_;   // the same
   int64_t fault_step_ = 0;                    // the step of fault_
   std::string fault_;         // in what all ranks computed together: why the run fails
   std::string output_fault_;  // of the reporter: the first file that could not be written

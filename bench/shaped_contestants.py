@@ -73,6 +73,10 @@ class Field:
         self.exposed_s: dict[str, dict[str, float]] = {}  # of ours, in their last run, by kind
         self.warm_ups = ""  # extra ones by hop, for the links as they are
 
+    @property
+    def core_share(self) -> float:
+        return self.hosts.layout.core_share
+
     def __enter__(self) -> Field:
         environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", "USE_LIBUV": "0", "DS_ACCELERATOR": "cpu"}
         for name in self.names:
@@ -98,7 +102,7 @@ class Field:
 
     def find_warm_ups(self, latency_s: float, rate: float) -> None:
         search = (*self.rows[OURS].options, "--find-extra-warm-ups")
-        notes = simulate(self.folder, self.case, search, latency_s, rate)["notes"]
+        notes = simulate(self.folder, self.case, self.core_share, search, latency_s, rate)["notes"]
         found = "found --extra-warm-ups "
         self.warm_ups = next(note.removeprefix(found) for note in notes if note.startswith(found))
 
@@ -122,14 +126,15 @@ class Field:
         timeline = self.folder / "run.timeline"
         more = ("--timeline", timeline, "--timeline-steps", steps)
         last = self.run_ours(name, steps + WARM_UP_STEPS, 60 + 3 * steps, *more)[-1]
-        compute_s = [seconds / self.hosts.layout.core_share for seconds in last["compute_cpu_seconds"]]
+        compute_s = [seconds / self.core_share for seconds in last["compute_cpu_seconds"]]
         return load_of(self.report(timeline), compute_s)
 
     def simulated_s(self, latency_s: float, rate: float) -> dict[str, float]:
         """The steps of all that are ours."""
         names = [name for name in self.names if not self.rows[name].program and not self.rows[name].is_again]
         return {
-            name: simulate(self.folder, self.case, self.options(name), latency_s, rate)["step_ns"] / 1e9
+            name: simulate(self.folder, self.case, self.core_share, self.options(name), latency_s, rate)["step_ns"]
+            / 1e9
             for name in names
         }
 

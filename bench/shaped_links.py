@@ -65,12 +65,13 @@ def link_of(answer: str, sizes: tuple[int, int]) -> tuple[float, float]:
     return small / 2, (sizes[1] - sizes[0]) / (more - less)
 
 
-def cluster_text(hosts: int, latency: float, bandwidth: float) -> str:
+def cluster_text(hosts: int, latency: float, bandwidth: float, core_share: float = 1) -> str:
     """Half of the latency at each end; a rank reaches its host at once."""
+    share = f", share: {core_share}, period: {shaped_hosts.PERIOD_US / 1e6}" if core_share < 1 else ""
     return f"""\
 format: trireme-cluster-1
 name: shaped hosts
-device_kinds: {{core: {{flops: {{float32: 1e9}}, memory: 1e12, bandwidth: 1e9}}}}
+device_kinds: {{core: {{flops: {{float32: 1e9}}, memory: 1e12, bandwidth: 1e9{share}}}}}
 host_kinds: {{host: {{device: core, link: {{bandwidth: 1e13}}}}}}
 hosts: [{{name: h, kind: host, count: {hosts}}}]
 network: {{topology: fat-tree, bandwidth: {bandwidth}, latency: {latency / 2}, hosts_per_switch: {hosts}}}

@@ -22,8 +22,8 @@ def layout(case: Case) -> list[object]:
 
 
 def profile(hosts: Hosts, folder: Path, case: Case, budget_s: float) -> None:
-    """Measures the stages of the case's model in the folder, as each schedule of ours runs them, on all hosts at once,
-    each at its share of a core. The first is believed."""
+    """Measures the processor time of the stages of the case's model in the folder, as each schedule of ours runs them,
+    on all hosts at once, each at its share of a core. The first is believed."""
     for schedule in SCHEDULES:
         profile_by(schedule, hosts, folder, case, budget_s)
 
@@ -33,7 +33,16 @@ def profile_by(schedule: str, hosts: Hosts, folder: Path, case: Case, budget_s: 
     path = f"{folder}/{schedule}.$RANK.profile"
     script = f'exec env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT "$@" -o "{path}"'
     data = ("--data", f"safetensors:{folder}/rows.safetensors", "--budget", f"{budget_s:g}s", "--quiet")
-    command = [ours.BINARY, "profile", folder / "model.pt2", *layout(case), "--schedule", schedule, *data]
+    command = [
+        ours.BINARY,
+        "profile",
+        folder / "model.pt2",
+        *layout(case),
+        "--schedule",
+        schedule,
+        "--processor-time",
+        *data,
+    ]
     hosts.run(["sh", "-c", script, "sh", *command], f"the profile of {folder.name}", 60 + 3 * budget_s)
 
 
@@ -42,9 +51,11 @@ def profile_of(folder: Path, options: tuple[str, ...]) -> Path:
     return folder / f"{options[options.index('--schedule') + 1]}.0.profile"
 
 
-def simulate(folder: Path, case: Case, options: tuple[str, ...], latency_s: float, rate: float) -> dict[str, Any]:
+def simulate(
+    folder: Path, case: Case, core_share: float, options: tuple[str, ...], latency_s: float, rate: float
+) -> dict[str, Any]:
     """A step of ours with these options, by `trireme simulate --json`."""
-    (folder / "cluster.yaml").write_text(cluster_text(case.ranks, latency_s, rate))
+    (folder / "cluster.yaml").write_text(cluster_text(case.ranks, latency_s, rate, core_share))
     command = [
         *(ours.BINARY, "simulate", folder / "model.pt2", "--profile", profile_of(folder, options)),
         *("--cluster", folder / "cluster.yaml", *layout(case), "--dp", case.replicas, "--json", *options),

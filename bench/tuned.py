@@ -50,9 +50,11 @@ def row_of(schedule: str, words: tuple[str, ...]) -> Row:
     return Row(("--schedule", schedule, *words), is_late=schedule == "2bw")
 
 
-def tune(folder: Path, case: Case, schedule: Row, latency_s: float, rate: float) -> tuple[tuple[str, ...], float]:
+def tune(
+    folder: Path, case: Case, core_share: float, schedule: Row, latency_s: float, rate: float
+) -> tuple[tuple[str, ...], float]:
     """The options that were picked, and the seconds that it took."""
-    (folder / "cluster.yaml").write_text(cluster_text(case.ranks, latency_s, rate))
+    (folder / "cluster.yaml").write_text(cluster_text(case.ranks, latency_s, rate, core_share))
     command: list[Any] = [
         *(ours.BINARY, "tune-comm", folder / "model.pt2", "--profile", profile_of(folder, schedule.options)),
         *("--cluster", folder / "cluster.yaml", *layout(case), "--dp", case.replicas, *schedule.options, "--json"),
@@ -76,7 +78,7 @@ def measure(hosts: Hosts, root: Path, case: Case, schedule: str, options: argpar
             rate = load.link_bytes / (ratio * max(load.compute_s))
             hosts.set_rate(rate)
             latency, measured = hosts.measure_link(rate)
-            words, seconds = tune(field.folder, case, row_of(schedule, ()), latency, measured)
+            words, seconds = tune(field.folder, case, options.core_share, row_of(schedule, ()), latency, measured)
             rows |= {PICK: row_of(schedule, words), AGAIN: row_of(schedule, words)}
             steps: dict[str, list[float]] = {name: [] for name in rows}
             for _ in range(options.rounds):

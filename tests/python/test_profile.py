@@ -129,6 +129,21 @@ def test_pinned_processes_have_cores_of_their_own():
             process.kill()
 
 
+def test_processor_time_is_that_of_the_process_alone():
+    """Many processes on few cores wait for each other, and compute as long as one."""
+    many = 4 * len(os.sched_getaffinity(0))
+
+    def seconds(*options):
+        text = profile(MODEL, "--micro-batch", 4, "--budget", "1s", "--quiet", *options).stdout
+        blocks = yaml.safe_load(text)["blocks"]
+        return sum(block["sizes"][0]["backward"]["seconds"] for block in blocks), text
+
+    alone, _ = seconds()
+    beside, text = seconds("--concurrent", many, "--processor-time")
+    assert f", {many} at once, processor time\n" in text
+    assert beside < 2 * alone
+
+
 def test_the_data_may_be_given():
     data = f"safetensors:{command.DATA / 'nanogpt.data.safetensors'}"
     assert profile(MODEL, "--data", data, "--budget", "0.2s").stdout.startswith("format: trireme-profile-1\n")

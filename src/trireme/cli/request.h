@@ -126,8 +126,9 @@ struct ProfileRequest {
   RunRequest run;                      // the model, its data, the optimizer, threads
   std::vector<int64_t> micro_batches;  // samples, ascending; empty: 1, 2 and 4 as the model allows
   double budget_s = 30;
-  int32_t concurrent = 1;  // processes that measure at the same time
-  std::string output;      // empty: stdout
+  int32_t concurrent = 1;             // processes that measure at the same time
+  bool takes_processor_time = false;  // of the thread that computes; else the time that passes
+  std::string output;                 // empty: stdout
 };
 
 // Nothing to run: help or version was printed, or the words were wrong.

@@ -41,6 +41,11 @@ Status check_names(const std::vector<Item>& items, const char* what) {
   return Status();
 }
 
+constexpr double kLeastShare = 0.001;
+// Those of Linux.
+constexpr double kLeastPeriod = 0.001;
+constexpr double kMostPeriod = 1;
+
 Status check_device_kind(const DeviceKind& kind) {
   for (const auto& [dtype, flops] : kind.flops) {
     if (is_at_least(flops, 1)) continue;
@@ -52,6 +57,14 @@ Status check_device_kind(const DeviceKind& kind) {
     return Error{fmt::format(
         "device kind {}: memory {} and launch {} must be at least 0, bandwidth {} at least 1",
         in_quotes(kind.name), kind.memory, kind.launch, kind.bandwidth)};
+  }
+  if (!is_at_least(kind.share, kLeastShare) || kind.share > 1) {
+    return Error{fmt::format("device kind {}: its share {} is not {} to 1 of a period",
+                             in_quotes(kind.name), kind.share, kLeastShare)};
+  }
+  if (!is_at_least(kind.period, kLeastPeriod) || kind.period > kMostPeriod) {
+    return Error{fmt::format("device kind {}: its period of {} s is not {} to {} s",
+                             in_quotes(kind.name), kind.period, kLeastPeriod, kMostPeriod)};
   }
   return Status();
 }

@@ -22,11 +22,14 @@ LinkSpeed read_link(const YAML::Node& node, const char* what) {
 }
 
 DeviceKind read_device_kind(const std::string& name, const YAML::Node& node) {
-  const YamlKeys keys(node, "a device kind", {"flops", "memory", "bandwidth", "launch"});
+  const YamlKeys keys(node, "a device kind",
+                      {"flops", "memory", "bandwidth", "launch", "share", "period"});
   DeviceKind kind{.name = name,
                   .memory = keys.get<double>("memory"),
                   .bandwidth = keys.get<double>("bandwidth"),
-                  .launch = keys.get<double>("launch", 0.0)};
+                  .launch = keys.get<double>("launch", 0.0),
+                  .share = keys.get<double>("share", DeviceKind().share),
+                  .period = keys.get<double>("period", DeviceKind().period)};
   for (const auto& entry : keys.needed_map("flops")) {
     kind.flops[text_of(entry.first)] = entry.second.as<double>();
   }
@@ -150,6 +153,12 @@ std::string to_text(const Cluster& cluster) {
     out << YAML::EndMap << YAML::Key << "memory" << YAML::Value << number(kind.memory);
     out << YAML::Key << "bandwidth" << YAML::Value << number(kind.bandwidth);
     if (kind.launch != 0) out << YAML::Key << "launch" << YAML::Value << number(kind.launch);
+    if (kind.share != DeviceKind().share) {
+      out << YAML::Key << "share" << YAML::Value << number(kind.share);
+    }
+    if (kind.period != DeviceKind().period) {
+      out << YAML::Key << "period" << YAML::Value << number(kind.period);
+    }
     out << YAML::EndMap;
   }
   out << YAML::EndMap << YAML::Key << "host_kinds" << YAML::Value << YAML::BeginMap;

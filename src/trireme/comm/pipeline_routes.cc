@@ -60,6 +60,10 @@ PipelineRoutes pipeline_routes(const Schedule& schedule, const Cluster& cluster)
   const auto dp = static_cast<int32_t>(schedule.num_micro_batches.size());
   const int32_t pp = schedule.num_stages;
   PipelineRoutes routes;
+  const std::vector<const DeviceKind*> devices = devices_of(cluster);
+  for (int32_t stage = 0; stage < pp; ++stage) {
+    routes.shares.push_back(devices[static_cast<size_t>(stage)]->share);
+  }
   std::map<int32_t, int32_t> numbers;
   for (int32_t stage = 0; stage < pp; ++stage) {
     Hops ring(links, numbers);

@@ -54,6 +54,15 @@ class WorkloadBuilder {
   }
 
   [[nodiscard]] SimTime time_of(int32_t stage, const Action& action) const {
+    return stretched(stage, work_of(stage, action));
+  }
+
+  [[nodiscard]] SimTime stretched(int32_t stage, SimTime work) const {
+    if (routes_.shares.empty()) return work;
+    return std::llround(static_cast<double>(work) / routes_.shares[static_cast<size_t>(stage)]);
+  }
+
+  [[nodiscard]] SimTime work_of(int32_t stage, const Action& action) const {
     const ChunkCosts& costs = chunk_costs(stage, action.chunk);
     switch (action.kind) {
       case kForward:
@@ -172,7 +181,8 @@ class WorkloadBuilder {
     for (const std::vector<LayerCosts>& of_chunk : layers_[static_cast<size_t>(stage)]) {
       for (const LayerCosts& layer : of_chunk) whole += static_cast<double>(layer.gradient_bytes);
     }
-    const auto update = static_cast<double>(costs_.stages[static_cast<size_t>(stage)].update);
+    const auto update =
+        static_cast<double>(stretched(stage, costs_.stages[static_cast<size_t>(stage)].update));
     std::vector<SimTime> updates;
     for (const LayerCosts& layer : layers(stage, chunk)) {
       const double share = whole > 0 ? static_cast<double>(layer.gradient_bytes) / whole : 0;

@@ -30,6 +30,9 @@ struct PipelineRoutes {
   std::vector<Route> sums;                                // of gradients, by stage
   std::map<std::pair<int32_t, int32_t>, Route> messages;  // from a stage to another
   int32_t num_links = 0;
+  // Of their devices, by stage: a pass takes as much longer as the share is smaller than 1. No
+  // share: all of the device.
+  std::vector<double> shares = {};
 };
 
 // As the simulator sends (sim/simulate.h): sums in a ring of a stage's ranks, with the rate that

@@ -8,6 +8,7 @@
 #include "trireme/base/sim_time.h"
 #include "trireme/schedule/schedule.h"
 #include "trireme/sim/final_sums.h"
+#include "trireme/sim/quota.h"
 
 namespace trireme {
 
@@ -20,6 +21,7 @@ struct IssuedCollective {
 enum class Waiting : uint8_t { kNot, kReceive, kSend, kCollective };
 
 struct Rank {
+  Quota quota;                // of its processor
   size_t at = 0;              // the next action
   size_t next_receive = 0;    // the next action that could be a receive to post
   int32_t num_posted = 0;     // receives that are posted and not yet waited for

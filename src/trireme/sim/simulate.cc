@@ -90,24 +90,25 @@ class Simulator {
   void compute(int32_t r, const Action& action, SimTime now) {
     Rank& rank = state_.ranks[r];
     const PassCost& cost = state_.passes.of(stage_of(state_.schedule, r), action);
-    const SimTime duration = jittered(cost.duration, r, rank.at);
+    const SimTime work = jittered(cost.duration, r, rank.at);
+    for (const FinalSum& final_sum : rank.sums) {
+      if (final_sum.pass != action) continue;
+      const auto after = std::llround(final_sum.share * static_cast<double>(work));
+      announced_.emplace_back(r, final_sum.sum);
+      state_.agenda.add({rank.quota.end_of(now, after), Agenda::Kind::kFinalSum,
+                         static_cast<int32_t>(announced_.size()) - 1});
+    }
+    const SimTime end = rank.quota.use(now, work);
     record(state_, {.rank = r,
                     .event_class = event_class_of(action.kind),
                     .action = action,
                     .begin = now,
-                    .end = now + duration});
-    rank.compute += duration;
+                    .end = end});
+    rank.compute += end - now;
     rank.peak = std::max(rank.peak, rank.memory + cost.held_bytes);
     rank.memory += cost.left_bytes;
     ++rank.at;
-    for (const FinalSum& final_sum : rank.sums) {
-      if (final_sum.pass != action) continue;
-      const auto after = final_sum.share * static_cast<double>(duration);
-      announced_.emplace_back(r, final_sum.sum);
-      state_.agenda.add({now + std::llround(after), Agenda::Kind::kFinalSum,
-                         static_cast<int32_t>(announced_.size()) - 1});
-    }
-    state_.agenda.add({now + duration, Agenda::Kind::kRank, r});
+    state_.agenda.add({end, Agenda::Kind::kRank, r});
   }
 
   [[nodiscard]] SimTime jittered(SimTime duration, int32_t r, size_t place) const {
@@ -175,6 +176,12 @@ class Simulator {
   std::vector<std::pair<int32_t, Action>> announced_;  // final sums and their ranks
 };
 
+Quota quota_of(const DeviceKind& kind) {
+  const SimTime period = to_sim_time(kind.period);
+  const SimTime of_period = std::llround(kind.share * static_cast<double>(period));
+  return kind.share < 1 ? Quota(period, of_period) : Quota();
+}
+
 }  // namespace
 
 Result<Simulation> simulate(const Schedule& schedule, const StepCosts& costs,
@@ -188,6 +195,9 @@ Result<Simulation> simulate(const Schedule& schedule, const StepCosts& costs,
     return Error{fmt::format("the schedule has {} ranks, but the cluster {} devices",
                              num_ranks(schedule), links.num_devices())};
   }
+  std::vector<Rank> ranks(schedule.ranks.size());
+  const std::vector<const DeviceKind*> devices = devices_of(cluster);
+  for (size_t r = 0; r < ranks.size(); ++r) ranks[r].quota = quota_of(*devices[r]);
   Agenda agenda(links.bandwidths());
   SimulationState state{.schedule = schedule,
                         .costs = costs,
@@ -195,7 +205,7 @@ Result<Simulation> simulate(const Schedule& schedule, const StepCosts& costs,
                         .passes = PassTable(schedule, costs),
                         .links = std::move(links),
                         .agenda = std::move(agenda),
-                        .ranks = std::vector<Rank>(schedule.ranks.size())};
+                        .ranks = std::move(ranks)};
   return Simulator(state).run();
 }
 

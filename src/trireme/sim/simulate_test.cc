@@ -43,6 +43,23 @@ TEST(Simulate, OneFOneBShowsTheLatencyOfASlowHopInEachMicroBatch) {
   EXPECT_EQ(step(10) - step(8), 2 * (3 * kSecond + 300'000'000));
 }
 
+// 3 s of passes at half of a processor, by periods of 0.5 s: 0.25 s in each of twelve, the last of
+// them at once.
+TEST(Simulate, ADeviceWithAShareComputesInPartsOfPeriods) {
+  Cluster cluster = star(2, {.bandwidth = 1e9});
+  cluster.device_kinds[0].share = 0.5;
+  cluster.device_kinds[0].period = 0.5;
+  StepCosts costs = costs_of(2, 0);
+  const Simulation one = run(schedule_of("1f1b", 1, {1}), costs_of(1, 0), cluster);
+  EXPECT_EQ(one.step, 5 * kSecond + 750'000'000);
+  EXPECT_EQ(one.compute[0], one.step);
+  // F of stage 0 ends at 1.75; stage 1 finds its share of that period whole, and the time for it
+  // until 2, then 2.75 s more, until 7.25; B of stage 0 has the rest of that period, and seven
+  // more.
+  const Simulation two = run(schedule_of("1f1b", 2, {1}), costs, cluster);
+  EXPECT_EQ(two.step, 10 * kSecond + 750'000'000);
+}
+
 // A ring of two carries as many bytes each way as it sums: a count of each replica, 100 bytes of
 // ids, which travel while the backward runs, and the rows.
 TEST(Simulate, RowsAreSummedInThreeExchanges) {

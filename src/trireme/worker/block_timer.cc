@@ -1,7 +1,6 @@
 #include "trireme/worker/block_timer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -17,7 +16,6 @@
 namespace trireme {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::array kModels = {TimedModel::kBlocks, TimedModel::kChunks};
 
 constexpr Action kLosses = {.kind = ActionKind::kScalars,
@@ -63,10 +61,6 @@ std::vector<Action> one_after_the_other(TimedStep kind, int32_t num_chunks,
   return actions;
 }
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 // Of means over so many at a time; the first does not count where there are others.
 std::optional<PassSeconds> summary(const std::vector<double>& seconds, size_t at_a_time) {
   std::vector<double> samples;
@@ -83,8 +77,15 @@ std::optional<PassSeconds> summary(const std::vector<double>& seconds, size_t at
 
 }  // namespace
 
-Result<std::unique_ptr<BlockTimer>> BlockTimer::make(const RunSetup& setup) {
-  std::unique_ptr<BlockTimer> timer(new BlockTimer(setup));
+double BlockTimer::now_s() const {
+  timespec time{};
+  ::clock_gettime(clock_, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+Result<std::unique_ptr<BlockTimer>> BlockTimer::make(const RunSetup& setup,
+                                                     bool takes_processor_time) {
+  std::unique_ptr<BlockTimer> timer(new BlockTimer(setup, takes_processor_time));
   TRIREME_TRY(load_operator_libraries(setup.request.operator_libraries));
   TRIREME_TRY(check_library_operators(setup.graph, setup.request.operator_libraries));
   TRIREME_TRY(timer->find_pieces());
@@ -308,9 +309,9 @@ Status BlockTimer::run_step(int32_t stage, TimedModel timed, TimedStep kind, int
   });
   Samples samples(model.chunks.size());
   StepInputs inputs = step_inputs(*size, stage, splits_backward, micro_batch);
-  const Clock::time_point begin = Clock::now();
+  const double begin = now_s();
   TRIREME_TRY(model.kernels->begin_step(std::move(inputs)));
-  const double begin_seconds = seconds_since(begin);
+  const double begin_seconds = now_s() - begin;
   for (const Action& action : order.actions) {
     TRIREME_TRY(const double seconds, run_pass(model, size->borders, Crossing::kDropped, action));
     const size_t pass = index_of(pass_of(action.kind));
@@ -349,9 +350,9 @@ Result<double> BlockTimer::run_pass(Model& model, StageBorders& borders, Crossin
     TRIREME_TRY(
         borders.give(kernels, crossing_of(ActionKind::kReceiveGradient), chunk.border_after));
   }
-  const Clock::time_point begin = Clock::now();
+  const double begin = now_s();
   TRIREME_TRY(kernels.compute(action));
-  const double seconds = seconds_since(begin);
+  const double seconds = now_s() - begin;
   const auto send = [&](ActionKind kind, int32_t border) {
     const Action sent = crossing_of(kind);
     return crossing == Crossing::kKept ? borders.keep(kernels, sent, border)
@@ -371,9 +372,9 @@ Result<std::optional<double>> BlockTimer::update(StageKernels& kernels,
   TRIREME_TRY(const Message message, kernels.message(kLosses));
   if (!losses.empty()) std::ranges::copy(losses, message.parts[0].begin());
   TRIREME_TRY(kernels.complete(kLosses));
-  const Clock::time_point begin = Clock::now();
+  const double begin = now_s();
   TRIREME_TRY(kernels.compute({.kind = ActionKind::kUpdate}));
-  const double seconds = seconds_since(begin);
+  const double seconds = now_s() - begin;
   const StepOutcome outcome = kernels.outcome();
   // Without a loss nothing is updated, which takes no time.
   const bool learns = outcome.items > 0 && std::isfinite(outcome.loss);

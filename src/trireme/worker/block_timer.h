@@ -31,6 +31,8 @@
 #include <tuple>
 #include <vector>
 
+#include <time.h>
+
 #include "trireme/base/result.h"
 #include "trireme/cli/run_setup.h"
 #include "trireme/cost/profile.h"
@@ -46,7 +48,8 @@ enum class TimedModel : uint8_t { kBlocks, kChunks };
 class BlockTimer {
  public:
   // `setup`: of make_profile_setup(); it outlives the timer.
-  static Result<std::unique_ptr<BlockTimer>> make(const RunSetup& setup);
+  // With processor time, that of the thread that computes.
+  static Result<std::unique_ptr<BlockTimer>> make(const RunSetup& setup, bool takes_processor_time);
 
   // Runs a step of a stage and keeps its times; before it one that warms up, where the last one was
   // of another stage, model or size.
@@ -107,8 +110,11 @@ class BlockTimer {
     size_t place = 0;  // among the pieces of the stage
   };
 
-  explicit BlockTimer(const RunSetup& setup)
-      : setup_(setup), num_micro_batches_(setup.plan.micro_batches) {}
+  BlockTimer(const RunSetup& setup, bool takes_processor_time)
+      : setup_(setup),
+        clock_(takes_processor_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC),
+        num_micro_batches_(setup.plan.micro_batches) {}
+  [[nodiscard]] double now_s() const;
   Status find_pieces();
   Status make_models();
   // Of a stage with the chunks of the plan.
@@ -131,13 +137,13 @@ class BlockTimer {
   Status run_step(int32_t stage, TimedModel model, TimedStep kind, int64_t micro_batch,
                   bool is_kept);
   // The seconds of the pass.
-  static Result<double> run_pass(Model& model, StageBorders& borders, Crossing crossing,
-                                 const Action& action);
+  Result<double> run_pass(Model& model, StageBorders& borders, Crossing crossing,
+                          const Action& action);
   // The seconds of its update; nullopt: there was nothing to learn from.
-  static Result<std::optional<double>> update(StageKernels& kernels,
-                                              const std::vector<std::byte>& losses);
+  Result<std::optional<double>> update(StageKernels& kernels, const std::vector<std::byte>& losses);
 
   const RunSetup& setup_;
+  clockid_t clock_;
   int32_t num_micro_batches_;
   std::vector<Piece> pieces_;
   Partition in_pieces_;

@@ -182,6 +182,7 @@ std::string how_measured(const ProfileRequest& request, const Plan& plan) {
   std::string text =
       fmt::format(", {} {}", request.run.threads, request.run.threads == 1 ? "thread" : "threads");
   if (request.concurrent > 1) text += fmt::format(", {} at once", request.concurrent);
+  if (request.takes_processor_time) text += ", processor time";
   if (plan.stages.size() > 1)
     text += fmt::format(", each of {} stages by {}", plan.pp, plan.schedule);
   return text;
@@ -200,7 +201,8 @@ Result<ProfileOutcome> run_profile(ProfileRequest request, const ProfileRun& run
   TRIREME_TRY(const Profile analytic,
               analytic_profile(setup.graph, request.run.model, request.micro_batches, options));
   const auto measured = [&]() -> Result<ProfileOutcome> {
-    TRIREME_TRY(const std::unique_ptr<BlockTimer> timer, BlockTimer::make(setup));
+    TRIREME_TRY(const std::unique_ptr<BlockTimer> timer,
+                BlockTimer::make(setup, request.takes_processor_time));
     TRIREME_TRY(const LoadProcesses load,
                 LoadProcesses::start(run.is_load ? 0 : request.concurrent - 1));
     if (request.run.pins) TRIREME_TRY(pin_to_cores(run.place, request.run.threads));

@@ -39,6 +39,10 @@ RequestMaker add_profile(CLI::App& app) {
                  "processes that measure at the same time, for as many ranks on this machine: they "
                  "share its memory and caches [1]")
       ->check(whole_number(1, kMaxConcurrent));
+  app.add_flag(
+      "--processor-time", request->takes_processor_time,
+      "what a pass uses of a processor in place of how long it takes: where processes have "
+      "a share of one, for a cluster that says so (share)");
   app.add_option("--threads", run.threads, "compute threads a rank")
       ->capture_default_str()
       ->transform(positive_count());

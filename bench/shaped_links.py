@@ -67,7 +67,7 @@ def link_of(answer: str, sizes: tuple[int, int]) -> tuple[float, float]:
 
 def cluster_text(hosts: int, latency: float, bandwidth: float, core_share: float = 1) -> str:
     """Half of the latency at each end; a rank reaches its host at once."""
-    share = f", share: {core_share}, period: {shaped_hosts.PERIOD_US / 1e6}" if core_share < 1 else ""
+    share = f", core_share: {core_share}, share_period: {shaped_hosts.PERIOD_US / 1e6}" if core_share < 1 else ""
     return f"""\
 format: trireme-cluster-1
 name: shaped hosts

@@ -58,13 +58,13 @@ Status check_device_kind(const DeviceKind& kind) {
         "device kind {}: memory {} and launch {} must be at least 0, bandwidth {} at least 1",
         in_quotes(kind.name), kind.memory, kind.launch, kind.bandwidth)};
   }
-  if (!is_at_least(kind.share, kLeastShare) || kind.share > 1) {
-    return Error{fmt::format("device kind {}: its share {} is not {} to 1 of a period",
-                             in_quotes(kind.name), kind.share, kLeastShare)};
+  if (!is_at_least(kind.core_share, kLeastShare) || kind.core_share > 1) {
+    return Error{fmt::format("device kind {}: its core_share {} is not {} to 1 of a period",
+                             in_quotes(kind.name), kind.core_share, kLeastShare)};
   }
-  if (!is_at_least(kind.period, kLeastPeriod) || kind.period > kMostPeriod) {
-    return Error{fmt::format("device kind {}: its period of {} s is not {} to {} s",
-                             in_quotes(kind.name), kind.period, kLeastPeriod, kMostPeriod)};
+  if (!is_at_least(kind.share_period, kLeastPeriod) || kind.share_period > kMostPeriod) {
+    return Error{fmt::format("device kind {}: its share_period of {} s is not {} to {} s",
+                             in_quotes(kind.name), kind.share_period, kLeastPeriod, kMostPeriod)};
   }
   return Status();
 }

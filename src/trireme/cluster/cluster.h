@@ -8,7 +8,8 @@
 //   device_kinds:
 //     a100: {flops: {float32: 19.5e12, bfloat16: 312e12}, memory: 80e9, bandwidth: 2.0e12,
 //            launch: 5e-6}
-//     half: {flops: {float32: 80e9}, memory: 8e9, bandwidth: 10e9, share: 0.5, period: 0.1}
+//     half: {flops: {float32: 80e9}, memory: 8e9, bandwidth: 10e9, core_share: 0.5,
+//            share_period: 0.1}
 //   host_kinds:
 //     box: {device: a100, devices: 8, link: {bandwidth: 300e9, latency: 2e-6},
 //           adapter: {bandwidth: 25e9}}       only where each device has its own
@@ -21,8 +22,8 @@
 //       - {between: [a, switch], bandwidth: 25e9, latency: 5e-6}
 //       - {between: [b, switch], bandwidth: 1.25e9, latency: 5e-6, cpu_per_byte: 0.4e-9}
 //
-// Bandwidths are bytes a second, latencies and launch seconds, memory bytes. A device with a share
-// may be used for that part of each period, as a container with a quota of processor time may
+// Bandwidths are bytes a second, latencies and launch seconds, memory bytes. A device with a core
+// share may be used for that part of each period, as a container with a quota of processor time may
 // (cpu.max of a cgroup): at full speed until the share is used up, and not before the next period
 // after that. Its flops, and all that is measured of passes, are those of full speed. What
 // `between` names and is no host is a switch. Topologies that are made from numbers, all with
@@ -66,8 +67,8 @@ struct DeviceKind {
   double memory = 0;                         // bytes
   double bandwidth = 0;                      // bytes a second
   double launch = 0;                         // seconds an operator takes at least
-  double share = 1;                          // of each period, up to all of it
-  double period = 0.1;                       // seconds; that of Linux where nobody says
+  double core_share = 1;                     // of each period, up to all of it
+  double share_period = 0.1;                 // seconds; that of Linux where nobody says
   bool operator==(const DeviceKind&) const = default;
 };
 

@@ -44,12 +44,12 @@ TEST(Cluster, ItsTextReadsBack) {
 
 TEST(Cluster, ADeviceMayHaveAShareOfAProcessor) {
   std::string text = kHosts;
-  text.replace(text.find("launch: 5e-6"), 12, "share: 0.25, period: 0.01");
+  text.replace(text.find("launch: 5e-6"), 12, "core_share: 0.25, share_period: 0.01");
   text += "network: {topology: torus, bandwidth: 1e9, dims: [2, 2]}";
   const Result<Cluster> cluster = parse_cluster(text);
   ASSERT_TRUE(cluster.ok()) << cluster.error().message;
-  EXPECT_EQ(cluster.value().device_kinds[0].share, 0.25);
-  EXPECT_EQ(cluster.value().device_kinds[0].period, 0.01);
+  EXPECT_EQ(cluster.value().device_kinds[0].core_share, 0.25);
+  EXPECT_EQ(cluster.value().device_kinds[0].share_period, 0.01);
   const Result<Cluster> back = parse_cluster(to_text(cluster.value()));
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(back.value(), cluster.value());
@@ -69,12 +69,12 @@ TEST(Cluster, WhatIsWrongIsNamed) {
     text.replace(text.find("launch: 5e-6"), 12, share);
     return refusal(text + "network: {topology: torus, bandwidth: 1e9, dims: [2, 2]}");
   };
-  EXPECT_EQ(with_share("share: 0"),
-            "device kind \"a100\": its share 0 is not 0.001 to 1 of a period");
-  EXPECT_EQ(with_share("share: 1.5"),
-            "device kind \"a100\": its share 1.5 is not 0.001 to 1 of a period");
-  EXPECT_EQ(with_share("share: 0.5, period: 2"),
-            "device kind \"a100\": its period of 2 s is not 0.001 to 1 s");
+  EXPECT_EQ(with_share("core_share: 0"),
+            "device kind \"a100\": its core_share 0 is not 0.001 to 1 of a period");
+  EXPECT_EQ(with_share("core_share: 1.5"),
+            "device kind \"a100\": its core_share 1.5 is not 0.001 to 1 of a period");
+  EXPECT_EQ(with_share("core_share: 0.5, share_period: 2"),
+            "device kind \"a100\": its share_period of 2 s is not 0.001 to 1 s");
   EXPECT_EQ(refusal("a: 1"), "line 1: the cluster has no key \"a\"");
   EXPECT_EQ(refusal(hosts), "the links do not join all hosts; add the ones that are missing");
   EXPECT_EQ(refusal(hosts + "network: {topology: links, link: []}"),

@@ -23,13 +23,13 @@ LinkSpeed read_link(const YAML::Node& node, const char* what) {
 
 DeviceKind read_device_kind(const std::string& name, const YAML::Node& node) {
   const YamlKeys keys(node, "a device kind",
-                      {"flops", "memory", "bandwidth", "launch", "share", "period"});
+                      {"flops", "memory", "bandwidth", "launch", "core_share", "share_period"});
   DeviceKind kind{.name = name,
                   .memory = keys.get<double>("memory"),
                   .bandwidth = keys.get<double>("bandwidth"),
                   .launch = keys.get<double>("launch", 0.0),
-                  .share = keys.get<double>("share", DeviceKind().share),
-                  .period = keys.get<double>("period", DeviceKind().period)};
+                  .core_share = keys.get<double>("core_share", DeviceKind().core_share),
+                  .share_period = keys.get<double>("share_period", DeviceKind().share_period)};
   for (const auto& entry : keys.needed_map("flops")) {
     kind.flops[text_of(entry.first)] = entry.second.as<double>();
   }
@@ -153,11 +153,11 @@ std::string to_text(const Cluster& cluster) {
     out << YAML::EndMap << YAML::Key << "memory" << YAML::Value << number(kind.memory);
     out << YAML::Key << "bandwidth" << YAML::Value << number(kind.bandwidth);
     if (kind.launch != 0) out << YAML::Key << "launch" << YAML::Value << number(kind.launch);
-    if (kind.share != DeviceKind().share) {
-      out << YAML::Key << "share" << YAML::Value << number(kind.share);
+    if (kind.core_share != DeviceKind().core_share) {
+      out << YAML::Key << "core_share" << YAML::Value << number(kind.core_share);
     }
-    if (kind.period != DeviceKind().period) {
-      out << YAML::Key << "period" << YAML::Value << number(kind.period);
+    if (kind.share_period != DeviceKind().share_period) {
+      out << YAML::Key << "share_period" << YAML::Value << number(kind.share_period);
     }
     out << YAML::EndMap;
   }

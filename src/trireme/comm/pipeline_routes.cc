@@ -62,7 +62,7 @@ PipelineRoutes pipeline_routes(const Schedule& schedule, const Cluster& cluster)
   PipelineRoutes routes;
   const std::vector<const DeviceKind*> devices = devices_of(cluster);
   for (int32_t stage = 0; stage < pp; ++stage) {
-    routes.shares.push_back(devices[static_cast<size_t>(stage)]->share);
+    routes.shares.push_back(devices[static_cast<size_t>(stage)]->core_share);
   }
   std::map<int32_t, int32_t> numbers;
   for (int32_t stage = 0; stage < pp; ++stage) {

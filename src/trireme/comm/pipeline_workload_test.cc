@@ -162,7 +162,7 @@ TEST(PipelineWorkload, PassesTakeAsMuchLongerAsTheShareOfTheirDeviceIsSmaller) {
       .num_stages = 2, .num_micro_batches = {4, 4}, .num_buckets = {1, 1}};
   const Schedule schedule = build_run("2bw", options, 3).value()[1];
   Cluster cluster = cluster_of(4, 1);
-  for (DeviceKind& kind : cluster.device_kinds) kind.share = 0.5;
+  for (DeviceKind& kind : cluster.device_kinds) kind.core_share = 0.5;
   const Workload workload =
       pipeline_workload(schedule, costs_of(2), layers_of(2), pipeline_routes(schedule, cluster))
           .value();

@@ -177,9 +177,9 @@ class Simulator {
 };
 
 Quota quota_of(const DeviceKind& kind) {
-  const SimTime period = to_sim_time(kind.period);
-  const SimTime of_period = std::llround(kind.share * static_cast<double>(period));
-  return kind.share < 1 ? Quota(period, of_period) : Quota();
+  const SimTime period = to_sim_time(kind.share_period);
+  const SimTime of_period = std::llround(kind.core_share * static_cast<double>(period));
+  return kind.core_share < 1 ? Quota(period, of_period) : Quota();
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // a run of several as one (schedule/unroll.h), whose batches become the steps of the timeline.
 //
 // A rank does what the executor does (exec/executor.h): it runs its list in order on one compute
-// lane, whose device may have a share of a processor only (quota.h); a send is posted and costs
+// lane, whose device may have a part of each period only (quota.h); a send is posted and costs
 // nothing; a receive is the wait for a message that was asked for `look_ahead` receives earlier; of
 // sends at most kMaxSendsInFlight are not over; a collective begins when its last member has issued
 // it and those before it in its communicator are over, and is waited for by the first action that

@@ -47,8 +47,8 @@ TEST(Simulate, OneFOneBShowsTheLatencyOfASlowHopInEachMicroBatch) {
 // them at once.
 TEST(Simulate, ADeviceWithAShareComputesInPartsOfPeriods) {
   Cluster cluster = star(2, {.bandwidth = 1e9});
-  cluster.device_kinds[0].share = 0.5;
-  cluster.device_kinds[0].period = 0.5;
+  cluster.device_kinds[0].core_share = 0.5;
+  cluster.device_kinds[0].share_period = 0.5;
   StepCosts costs = costs_of(2, 0);
   const Simulation one = run(schedule_of("1f1b", 1, {1}), costs_of(1, 0), cluster);
   EXPECT_EQ(one.step, 5 * kSecond + 750'000'000);

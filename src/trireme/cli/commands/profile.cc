@@ -42,7 +42,7 @@ RequestMaker add_profile(CLI::App& app) {
   app.add_flag(
       "--processor-time", request->takes_processor_time,
       "what a pass uses of a processor in place of how long it takes: where processes have "
-      "a share of one, for a cluster that says so (share)");
+      "a share of one, for a cluster with a core_share");
   app.add_option("--threads", run.threads, "compute threads a rank")
       ->capture_default_str()
       ->transform(positive_count());

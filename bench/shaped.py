@@ -19,8 +19,8 @@ point. The bound of a step is the larger of computing and sending, on the busies
 it. From profiles of the stages measured at the share, and the link as it was measured, `trireme simulate` says how long
 a step of each of ours takes, in the table as a ratio in brackets, and finds the extra warm-ups of trirace.
 
-All train with AdamW. Ours sums rows of a large table; torch and DeepSpeed sum it whole, since their AdamW refuses sparse
-gradients, and so do our stand-ins for what others publish (2bw, 1f1b, fifo).
+All train with AdamW. Ours sums rows of a large table; torch and DeepSpeed sum it whole, since their AdamW refuses
+sparse gradients, and so do our stand-ins for what others publish (2bw, 1f1b, fifo).
 
 Contestants take turns. A figure is the median over rounds of the mean step without the first and the last ones; a
 ratio is the median over rounds of theirs / ours.

@@ -206,15 +206,6 @@ bool DirectEngine::move_urgent() {
   return may_have_more && !failure_.has_value();
 }
 
-void DirectEngine::send_held() {
-  for (size_t slot = slot_of(0, Urgency::kUrgent); slot < streams_.size(); slot += kNumUrgencies) {
-    const FrameStream* stream = streams_[slot];
-    if (failure_.has_value() || stream == nullptr) continue;
-    if (stream->has_only_headers() && stream->can_send()) send_on(slot);
-  }
-  settle_failure();
-}
-
 bool DirectEngine::serve_urgent() {
   bool has_moved = false;
   for (size_t slot = slot_of(0, Urgency::kUrgent); slot < streams_.size(); slot += kNumUrgencies) {

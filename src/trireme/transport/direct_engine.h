@@ -89,8 +89,6 @@ class DirectEngine : public BulkControl {
   bool move();
   // At most one frame of each urgent stream, in and out; whether there may be more.
   bool move_urgent();
-  // Sends the grants that were held back so that more of them leave at once.
-  void send_held();
   // Whether move() would find something to do.
   [[nodiscard]] bool can_move() const;
 

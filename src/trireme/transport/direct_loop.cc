@@ -16,8 +16,8 @@ constexpr std::chrono::microseconds kHandBack(200);
 // A peer that copies has the next piece in a few us; one that sleeps is not waited for. Ranks may
 // be more than cores, so this is far below what a time slice is.
 constexpr std::chrono::microseconds kLookAround(20);
-// Of urgent frames that a post takes along: as much as shared memory takes.
-constexpr size_t kMostPostedFrames = 4;
+// Of frames that the rank moves before it computes.
+constexpr size_t kMostSettled = 64;
 constexpr uint64_t kCalled = 0;
 constexpr uint64_t kHasEvents = 1;
 
@@ -63,14 +63,16 @@ Ticket DirectLoop::post(const DirectOperation& operation) {
   // Its grant may have come.
   if (sends) engine_.rise();
   start_posted();
-  for (size_t i = 0; i < kMostPostedFrames && engine_.move_urgent(); ++i) {
-  }
+  engine_.move_urgent();
+  const bool may_leave = settle();
   publish_ended(Driver::kRank);
-  const bool may_leave = engine_.rest(nullptr);
   turn.unlock();
-  // What is small is gone, or waits for its receive.
-  if (may_leave || (is_brief && operation.bytes.size() <= kMaxFrameData)) return ticket;
-  call_driver();
+  if (may_leave) return ticket;
+  lock.lock();
+  // The loop's thread looks soon, and what is small is gone or waits for its receive.
+  if (sleep_ == Sleep::kBriefly && operation.bytes.size() <= kMaxFrameData) return ticket;
+  is_called_ = true;
+  wake_loop();
   return ticket;
 }
 
@@ -152,15 +154,24 @@ bool DirectLoop::drive_until_over(Ticket ticket, const DirectOperation& awaited)
   return true;
 }
 
+bool DirectLoop::settle() {
+  for (size_t i = 0; i < kMostSettled; ++i) {
+    if (engine_.rest(nullptr)) return true;
+    engine_.rise();
+    if (!engine_.move_urgent()) break;
+  }
+  return engine_.rest(nullptr);
+}
+
 void DirectLoop::leave() {
   const auto sleeps_briefly = [this] {
     const std::scoped_lock lock(mutex_);
     return sleep_ == Sleep::kBriefly;
   };
-  if (!sleeps_briefly()) engine_.send_held();
   // What this thread has seen to is no event for the other one.
   if (engine_.has_sockets()) engine_.hear(engine_.wait_events(std::chrono::milliseconds(0)));
-  const bool may_leave = engine_.rest(nullptr);
+  const bool may_leave = sleeps_briefly() ? engine_.rest(nullptr) : settle();
+  publish_ended(Driver::kRank);
   const std::scoped_lock lock(mutex_);
   awaited_.reset();
   last_wait_ = Clock::now();

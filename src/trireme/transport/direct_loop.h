@@ -76,6 +76,10 @@ class DirectLoop {
   void publish_ended(Driver driver);
   // Moves what of `ticket` can be moved; whether it has ended.
   bool drive_until_over(Ticket ticket, const DirectOperation& awaited);
+  // Moves what is urgent and cannot be left while the rank computes: on a core that both share the
+  // loop's thread may have to wait for milliseconds. Whether nothing is left to it. REQUIRES: the
+  // turn.
+  bool settle();
   // The wait is over, and the rank goes on to compute. REQUIRES: the turn.
   void leave();
   void give_up(Ticket ticket);

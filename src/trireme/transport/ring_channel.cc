@@ -25,8 +25,8 @@ constexpr size_t kPage = 4096;
 constexpr size_t kMemoryBytes = kPage + 2 * kRingBytes;
 // After so many bytes the other side may begin with them.
 constexpr size_t kPieceBytes = size_t{16} << 10;
-// A receiver that sleeps is woken before all has come only where so many bytes are left: it takes as
-// long to rise as they take to copy.
+// A receiver that sleeps is woken before all has come only where so many bytes are left: it takes
+// as long to rise as they take to copy.
 constexpr size_t kWorthOverlap = size_t{64} << 10;
 // A sender is woken for no less room.
 constexpr size_t kWorthWaking = kRingBytes / 2;

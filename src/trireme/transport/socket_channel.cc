@@ -10,12 +10,10 @@
 namespace trireme {
 namespace {
 
-// A rank that waits copies what has come while the rest is on its way. Below what the kernel keeps
-// of a connection at first, so that the mark can be reached.
+// Below what the kernel keeps of a connection at first, so that the mark can be reached: beyond
+// that a peer whose next packet is larger than what is left of the window sends nothing, and the
+// kernel tells of nothing.
 constexpr size_t kMostAwaited = size_t{32} << 10;
-// For a rank that computes: the kernel keeps as much from then on, so the peer is not held up. It
-// tells, too, when it can keep no more.
-constexpr size_t kMostKept = size_t{256} << 10;
 
 size_t size_of(std::span<const iovec> parts) {
   size_t size = 0;
@@ -70,15 +68,14 @@ class SocketChannel : public ByteChannel {
     }
     // Where nothing has ever come, there is nothing to put off.
     if (rest == Rest::kUntilFull && has_received_ && !is_closing_) {
-      if (is_readable_ || !is_unheard_) tell_from(kMostKept);
+      if (is_readable_ || !is_unheard_) tell_from(kMostAwaited);
       is_readable_ = false;
       is_unheard_ = true;
       return true;
     }
     if (is_readable_) return false;
     // What is asked for comes in packets, each of which would wake this rank for a part of it.
-    const size_t most = rest == Rest::kForBytes ? kMostAwaited : kMostKept;
-    const size_t mark = std::clamp<size_t>(num_lacking_, 1, most);
+    const size_t mark = std::clamp<size_t>(num_lacking_, 1, kMostAwaited);
     if (is_unheard_ || mark != mark_) tell_from(mark);
     is_unheard_ = false;
     return true;

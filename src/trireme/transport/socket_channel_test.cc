@@ -117,8 +117,8 @@ TEST_F(SocketChannel, ThatSleepsUntilItIsFullIsNotToldOfLess) {
   ASSERT_TRUE(is_told(kPatienceMs));
   EXPECT_EQ(receive(1000, 48), 100);
   EXPECT_TRUE(channel_->rest(Rest::kUntilFull, false));
-  peer_sends(size_t{100} << 10);
-  ASSERT_TRUE(has_come(size_t{100} << 10));
+  peer_sends(size_t{10} << 10);
+  ASSERT_TRUE(has_come(size_t{10} << 10));
   EXPECT_FALSE(is_told(0));
   EXPECT_TRUE(channel_->rest(Rest::kAwake, false));
   EXPECT_TRUE(channel_->can_receive()) << "who looks itself finds it";
@@ -126,7 +126,7 @@ TEST_F(SocketChannel, ThatSleepsUntilItIsFullIsNotToldOfLess) {
   EXPECT_TRUE(channel_->can_receive());
   EXPECT_TRUE(channel_->rest(Rest::kUntilFull, false)) << "what is left can be left";
   EXPECT_FALSE(is_told(0));
-  peer_sends(size_t{300} << 10);
+  peer_sends(size_t{40} << 10);
   EXPECT_TRUE(is_told(kPatienceMs));
 }
 

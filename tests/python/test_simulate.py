@@ -208,5 +208,5 @@ def test_extra_warm_ups_are_found_where_a_hop_is_slow_and_memory_allows(tmp_path
         assert found["step_ns"] == simulate(*arguments, "--extra-warm-ups", warm_ups)["step_ns"]
         assert found["ranks"][0]["peak_bytes"] == 11_550 + (1000 + 2 * 500) * warm_ups
     assert found["step_ns"] == 4 * 6 * 10**9
-    refused = command.run("simulate", "1f1b", *files, "--find-extra-warm-ups", code=2)
-    assert refused.stderr == "trireme: schedule 1f1b has no extra warm-ups, which are for 2bw\n"
+    refused = command.run("simulate", "gpipe", *files, "--find-extra-warm-ups", code=2)
+    assert refused.stderr == "trireme: schedule gpipe has no extra warm-ups, which are for 1f1b and 2bw\n"

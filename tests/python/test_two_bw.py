@@ -89,8 +89,8 @@ def test_extra_warm_ups_that_do_not_fit_are_refused(own_model):
     assert refused.stderr == (
         "trireme: schedule 2bw of 3 stages runs 4 forwards ahead, but a step has 3 micro-batches; give at least 4\n"
     )
-    refused = model.command(*run, "--extra-warm-ups", "1,1", code=2)
-    assert refused.stderr == "trireme: schedule 1f1b has no extra warm-ups, which are for 2bw\n"
+    refused = model.command(*run, "--schedule", "gpipe", "--extra-warm-ups", "1,1", code=2)
+    assert refused.stderr == "trireme: schedule gpipe has no extra warm-ups, which are for 1f1b and 2bw\n"
 
 
 @pytest.mark.parametrize("transport", ["gloo", "direct"])

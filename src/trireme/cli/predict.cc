@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -117,13 +118,23 @@ bool fits_memory(const Simulation& simulation, const Cluster& cluster) {
 
 }  // namespace
 
+Status set_extra_warm_ups(Prediction& prediction, std::vector<int32_t> extra) {
+  prediction.extra_warm_ups = std::move(extra);
+  TRIREME_TRY(std::vector<Schedule> run, run_of(prediction, 1));
+  prediction.schedule = std::move(run.front());
+  return Status();
+}
+
 Result<std::vector<int32_t>> find_extra_warm_ups(Prediction prediction, const SimOptions& options) {
   constexpr double kWorth = 0.99;
-  const Schedule& step = prediction.schedule;
+  const Schedule step = prediction.schedule;
   const int32_t fewest = std::ranges::min(step.num_micro_batches);
-  std::vector<int32_t>& extra = prediction.extra_warm_ups;
-  extra.assign(static_cast<size_t>(step.num_stages) - 1, 0);
-  TRIREME_TRY(Simulation best, simulate_step(prediction, options));
+  std::vector<int32_t> extra(static_cast<size_t>(step.num_stages) - 1, 0);
+  const auto simulate_with = [&]() -> Result<Simulation> {
+    TRIREME_TRY(set_extra_warm_ups(prediction, extra));
+    return simulate_step(prediction, options);
+  };
+  TRIREME_TRY(Simulation best, simulate_with());
   int32_t most_ahead = step.num_stages - 1;
   // A slow hop loses most where its neighbours are slow, too; one more at any of them helps all.
   bool has_found = true;
@@ -132,7 +143,7 @@ Result<std::vector<int32_t>> find_extra_warm_ups(Prediction prediction, const Si
     for (int32_t& hop : extra) {
       if (most_ahead == fewest) break;
       ++hop;
-      TRIREME_TRY(Simulation simulation, simulate_step(prediction, options));
+      TRIREME_TRY(Simulation simulation, simulate_with());
       const bool is_worth_it =
           static_cast<double>(simulation.step) < kWorth * static_cast<double>(best.step) &&
           fits_memory(simulation, prediction.cluster);

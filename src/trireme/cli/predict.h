@@ -61,9 +61,12 @@ struct Prediction {
 [[nodiscard]] Result<Simulation> simulate_step(const Prediction& prediction,
                                                const SimOptions& options);
 
-// Of 2bw: the extra warm-ups by hop with which a step takes the least time, each of which is worth
+// The step with these; see ScheduleOptions. Error: it cannot have them.
+[[nodiscard]] Status set_extra_warm_ups(Prediction& prediction, std::vector<int32_t> extra);
+
+// The extra warm-ups by hop with which a step takes the least time, each of which is worth
 // more than a hundredth of it, and whose micro-batches fit into the memory of the devices and are
-// as many as the step has. REQUIRES: a schedule whose steps overlap.
+// as many as the step has. REQUIRES: a schedule that can have them, of two stages at least.
 [[nodiscard]] Result<std::vector<int32_t>> find_extra_warm_ups(Prediction prediction,
                                                                const SimOptions& options);
 

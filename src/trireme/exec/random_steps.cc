@@ -34,7 +34,22 @@ std::vector<Schedule> RandomSteps::steps() {
   }
   Result<std::vector<Schedule>> built = build_run(builder.name, options, below(3) + 2);
   if (!built.ok()) return {};
+  if (!options.extra_warm_ups.empty()) change_warm_ups(options, built.value());
   return with_look_ahead(std::move(built).value());
+}
+
+void RandomSteps::change_warm_ups(ScheduleOptions options, std::vector<Schedule>& steps) {
+  std::vector<Schedule> changed;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const bool is_last = i + 1 == steps.size();
+    options.place = i == 0 ? StepPlace::kFirst : is_last ? StepPlace::kLast : StepPlace::kBetween;
+    options.found_extra_warm_ups = options.extra_warm_ups;
+    options.extra_warm_ups.front() = below(3);
+    Result<Schedule> step = build_schedule(steps[i].builder, options);
+    if (!step.ok()) return;
+    changed.push_back(std::move(step).value());
+  }
+  if (verify_run(changed).ok()) steps = std::move(changed);
 }
 
 RunOptions RandomSteps::options(const Schedule& step) {

@@ -19,7 +19,8 @@ class RandomSteps {
 
   explicit RandomSteps(uint32_t seed) : random_(seed) {}
 
-  // Two to four steps after each other, verified; empty where no such schedule exists.
+  // Two to four steps after each other, verified; empty where no such schedule exists. Where steps
+  // overlap, they differ in their warm-ups.
   std::vector<Schedule> steps();
   // Buckets are announced in any order, and ranks are held up now and then.
   RunOptions options(const Schedule& step);
@@ -31,6 +32,8 @@ class RandomSteps {
     return rows[random_() % rows.size()];
   }
   const ScheduleBuilder& pick_builder();
+  // Each step gets other extra warm-ups of the first hop, where such a run exists.
+  void change_warm_ups(ScheduleOptions options, std::vector<Schedule>& steps);
   // Any that the verifier accepts.
   std::vector<Schedule> with_look_ahead(std::vector<Schedule> steps);
 

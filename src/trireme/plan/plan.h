@@ -50,7 +50,7 @@ struct Plan {
   std::string order;  // of schedule `text`: that of the passes, as schedule/schedule.h
   int64_t bucket_bytes = kDefaultBucketBytes;
   SparseChoice sparse = SparseChoice::kAuto;
-  std::vector<int32_t> extra_warm_ups;  // by hop, of 2bw; empty: none
+  std::vector<int32_t> extra_warm_ups;  // by hop; empty: none
   std::vector<PlanStage> stages;        // pp x chunks, as a sample passes them
   bool operator==(const Plan&) const = default;
 };
@@ -66,7 +66,7 @@ struct PlanOptions {
   std::string order;
   int64_t bucket_bytes = kDefaultBucketBytes;  // of gradients that are summed at once
   SparseChoice sparse = SparseChoice::kAuto;   // of tables whose gradients are summed row by row
-  std::vector<int32_t> extra_warm_ups = {};    // by hop, of 2bw; none: no hop has any
+  std::vector<int32_t> extra_warm_ups = {};    // by hop; none: no hop has any
   std::vector<std::string> cut_modules;        // pp x chunks - 1, or none: the planner decides
 };
 

@@ -30,6 +30,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 1,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = gpipe_orders},
     {.name = "1f1b",
      .summary = "a forward and a backward in turn; keeps at most one micro-batch a stage alive",
@@ -38,6 +39,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 1,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = true,
      .build_orders = one_f_one_b_orders},
     {.name = "interleaved",
      .summary = "1f1b over chunks: a smaller bubble for more transfers",
@@ -46,6 +48,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = kAnyChunks,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = interleaved_orders},
     {.name = "zb-h1",
      .summary = "1f1b with weight gradients where it would be idle; no more memory",
@@ -54,6 +57,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 1,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = zb_h1_orders},
     {.name = "zb-h2",
      .summary = "zb-h1 with twice as much ahead: no bubble, twice the memory",
@@ -62,6 +66,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 1,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = zb_h2_orders},
     {.name = "zb-v",
      .summary = "two chunks a rank as a V, and weight gradients where it would be idle",
@@ -70,6 +75,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 2,
      .placement = Placement::kV,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = zb_v_orders},
     {.name = "dualpipe-v",
      .summary = "two chunks a rank as a V, forwards and backwards side by side",
@@ -78,6 +84,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 2,
      .placement = Placement::kV,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = dualpipe_v_orders},
     {.name = "pre-recompute",
      .summary = "1f1b that recomputes, in the drain before the gradient arrives",
@@ -86,6 +93,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 1,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = pre_recompute_orders},
     {.name = "last-no-recompute",
      .summary = "pre-recompute whose last stage keeps everything",
@@ -94,6 +102,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 1,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = last_no_recompute_orders},
     {.name = "shifted-critical-path",
      .summary = "last-no-recompute that hides three more recomputations",
@@ -102,6 +111,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 1,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = shifted_critical_path_orders},
     {.name = "2bw",
      .summary = "1f1b without a flush: two weight versions, and updates a step late",
@@ -110,6 +120,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = 1,
      .placement = Placement::kLooped,
      .num_weight_versions = 2,
+     .has_extra_warm_ups = true,
      .build_orders = two_bw_orders},
     {.name = "greedy",
      .summary =
@@ -119,6 +130,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = kAnyChunks,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = greedy_orders},
     {.name = "text",
      .summary = "the order in a file of yours",
@@ -127,6 +139,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = kAnyChunks,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = text_orders},
     {.name = "forward-only",
      .summary = "forwards without backwards: an evaluation",
@@ -135,6 +148,7 @@ constexpr ScheduleBuilder kBuilders[] = {
      .num_chunks = kAnyChunks,
      .placement = Placement::kLooped,
      .num_weight_versions = 1,
+     .has_extra_warm_ups = false,
      .build_orders = forward_only_orders},
 };
 
@@ -159,15 +173,16 @@ std::vector<int32_t> ahead_of_stages(const Schedule& schedule,
   return counts;
 }
 
-Status check_extra_warm_ups(const ScheduleBuilder& builder, const ScheduleOptions& options) {
-  const std::vector<int32_t>& extra = options.extra_warm_ups;
+Status check_extra_warm_ups(const ScheduleBuilder& builder, int32_t num_stages,
+                            const std::vector<int32_t>& extra) {
   if (extra.empty() || !builder.is_training) return Status();
-  if (builder.num_weight_versions != 2) {
-    return Error{fmt::format("schedule {} has no extra warm-ups, which are for 2bw", builder.name)};
+  if (!builder.has_extra_warm_ups) {
+    return Error{
+        fmt::format("schedule {} has no extra warm-ups, which are for 1f1b and 2bw", builder.name)};
   }
-  if (extra.size() + 1 != static_cast<size_t>(options.num_stages)) {
+  if (extra.size() + 1 != static_cast<size_t>(num_stages)) {
     return Error{fmt::format("there are extra warm-ups of {} hops, but {} stages have {}",
-                             extra.size(), options.num_stages, options.num_stages - 1)};
+                             extra.size(), num_stages, num_stages - 1)};
   }
   for (const int32_t count : extra) {
     if (count >= 0 && count <= kMaxMicroBatches) continue;
@@ -316,17 +331,24 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
     schedule.num_buckets.assign(static_cast<size_t>(schedule.num_stages), 0);
   }
   TRIREME_TRY(verify_shape(schedule));
-  TRIREME_TRY(check_extra_warm_ups(*builder, options));
+  const std::vector<int32_t>& found_extra =
+      options.found_extra_warm_ups.value_or(options.extra_warm_ups);
+  int32_t most_extra = 0;
+  for (const std::vector<int32_t>& extra : {options.extra_warm_ups, found_extra}) {
+    TRIREME_TRY(check_extra_warm_ups(*builder, options.num_stages, extra));
+    if (!extra.empty()) most_extra = std::max(most_extra, std::ranges::max(extra));
+  }
   const std::vector<int32_t> ahead = ahead_of_stages(schedule, options.extra_warm_ups);
+  const std::vector<int32_t> found = ahead_of_stages(schedule, found_extra);
   // What a stage sends ahead of its neighbour is to be received by then, and what lies between.
-  if (overlaps && !options.extra_warm_ups.empty()) {
-    schedule.look_ahead += 2 * std::ranges::max(options.extra_warm_ups);
+  if (schedule.is_training) {
+    schedule.look_ahead = std::max(schedule.look_ahead + 2 * most_extra, options.least_look_ahead);
   }
   if (!schedule.is_training || std::ranges::max(schedule.num_buckets) == 0) {
     schedule.communication.sums_early = false;
   }
   const std::vector<std::vector<int32_t>> late = late_buckets(schedule);
-  if (overlaps && follows_a_step(options.place)) schedule.num_found = ahead;
+  if (overlaps && follows_a_step(options.place)) schedule.num_found = found;
   if (overlaps && is_followed_by_a_step(options.place)) {
     schedule.num_ahead = ahead;
   }
@@ -347,6 +369,7 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
           .place = options.place,
           .clips_norm = options.clips_norm,
           .ahead = ahead,
+          .found = schedule.num_found.empty() ? std::vector<int32_t>(ahead.size(), 0) : found,
           .has_late_update = !schedule.num_found.empty() && !schedule.communication.updates_at_end,
           .late_buckets = late};
       TRIREME_TRY(const ComputeOrders orders, builder->build_orders(request));
@@ -367,6 +390,35 @@ Result<Schedule> build_schedule(std::string_view name, const ScheduleOptions& op
   TRIREME_TRY(std::move(verified));
   TRIREME_TRY(check_in_flight(schedule, options.max_in_flight));
   return schedule;
+}
+
+Result<int32_t> look_ahead_of_change(std::string_view name, const ScheduleOptions& options) {
+  TRIREME_TRY(const ScheduleBuilder* builder, find_builder(name));
+  ScheduleOptions before = options;
+  before.extra_warm_ups = options.found_extra_warm_ups.value();
+  before.found_extra_warm_ups.reset();
+  ScheduleOptions after = options;
+  after.found_extra_warm_ups.reset();
+  const bool overlaps = builder->num_weight_versions == 2;
+  TRIREME_TRY(std::vector<Schedule> run, build_run(name, before, 3));
+  run.pop_back();
+  Status verified;
+  for (int32_t look_ahead = 0; look_ahead <= kMostLookAhead; ++look_ahead) {
+    run.resize(2);
+    while (run.size() < 5) {
+      ScheduleOptions of_step = run.size() == 2 ? options : after;
+      of_step.least_look_ahead = look_ahead;
+      const bool is_last = run.size() == 4;
+      of_step.place = !overlaps ? StepPlace::kAlone
+                      : is_last ? StepPlace::kLast
+                                : StepPlace::kBetween;
+      TRIREME_TRY(Schedule step, build_schedule(name, of_step));
+      run.push_back(std::move(step));
+    }
+    verified = verify_run(run);
+    if (verified.ok()) return look_ahead;
+  }
+  return verified.error();
 }
 
 Result<std::vector<Schedule>> build_run(std::string_view name, const ScheduleOptions& options,

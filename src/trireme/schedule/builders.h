@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,9 +43,13 @@ struct ScheduleOptions {
   std::shared_ptr<const Schedule> order = nullptr;
   StepPlace place = StepPlace::kAlone;  // of schedules whose steps overlap; others have one place
   CommunicationRules communication = {};
-  // Of schedules whose steps overlap: by hop from a stage to the next one, how many forwards more
+  // Of schedules that can have them: by hop from a stage to the next one, how many forwards more
   // than that one the stage is ahead, beyond the one that a pipeline has. Empty: 0.
   std::vector<int32_t> extra_warm_ups = {};
+  // Those of the step before, where steps overlap and it has others. Such a step runs the forwards
+  // that it is short of at once, and of what it finds too much none until it is used up.
+  std::optional<std::vector<int32_t>> found_extra_warm_ups = {};
+  int32_t least_look_ahead = 0;  // where more is needed than a step needs by itself
 };
 
 // What the compute orders of one replica are made from.
@@ -58,7 +63,8 @@ struct OrderRequest {
   const Schedule* order = nullptr;
   StepPlace place = StepPlace::kAlone;
   bool clips_norm = false;
-  std::vector<int32_t> ahead = {};  // by stage, of steps that overlap: forwards ahead
+  std::vector<int32_t> ahead = {};  // by stage: forwards ahead
+  std::vector<int32_t> found = {};  // by stage: those that the step before has run ahead
   bool has_late_update = false;     // the step before has left its update to this one
   // By stage: of the step before, to be summed here.
   std::vector<std::vector<int32_t>> late_buckets = {};
@@ -77,6 +83,7 @@ struct ScheduleBuilder {
   int32_t num_chunks;  // a rank has, or kAnyChunks
   Placement placement;
   int32_t num_weight_versions;  // 2: steps overlap
+  bool has_extra_warm_ups;
   // Error: no such order exists for these numbers.
   Result<ComputeOrders> (*build_orders)(const OrderRequest& request);
 };
@@ -103,5 +110,11 @@ struct ScheduleBuilder {
 [[nodiscard]] Result<std::vector<Schedule>> build_run(std::string_view name,
                                                       const ScheduleOptions& options,
                                                       int32_t num_steps);
+
+// The least_look_ahead of the steps from where a run goes over to other extra warm-ups on, so that
+// it verifies as a whole. REQUIRES: options with those that are found. Error: such a run does not
+// verify.
+[[nodiscard]] Result<int32_t> look_ahead_of_change(std::string_view name,
+                                                   const ScheduleOptions& options);
 
 }  // namespace trireme

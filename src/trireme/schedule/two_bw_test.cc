@@ -219,6 +219,98 @@ TEST(TwoBw, RunsWithExtraWarmUpsVerify) {
   }
 }
 
+// The steps of a run in which each has these extra warm-ups of one hop.
+std::vector<Schedule> run_with(ScheduleOptions options, const std::vector<int32_t>& extra) {
+  std::vector<Schedule> steps;
+  for (size_t i = 0; i < extra.size(); ++i) {
+    const bool is_last = i + 1 == extra.size();
+    options.place = i == 0 ? StepPlace::kFirst : is_last ? StepPlace::kLast : StepPlace::kBetween;
+    options.found_extra_warm_ups.reset();
+    if (i > 0) options.found_extra_warm_ups = options.extra_warm_ups;
+    options.extra_warm_ups.assign(static_cast<size_t>(options.num_stages) - 1, extra[i]);
+    steps.push_back(build_schedule("2bw", options).value());
+  }
+  return steps;
+}
+
+TEST(TwoBw, AStepGoesOverToAnotherNumberOfWarmUps) {
+  const std::vector<Schedule> steps =
+      run_with({.num_stages = 2, .num_micro_batches = {4}}, {0, 1, 1, 0, 0});
+  const auto lists = [&](size_t step) {
+    return to_text(Schedule{.builder = "x", .ranks = steps[step].ranks});
+  };
+  EXPECT_EQ(steps[1].num_found, (std::vector<int32_t>{1, 0}));
+  EXPECT_EQ(steps[1].num_ahead, (std::vector<int32_t>{2, 0}));
+  EXPECT_EQ(lists(1),
+            "schedule x stages=1 micro-batches= look-ahead=2\n"
+            "rank 0: F1 SA1 F2 SA2 RG0 B0 F3 SA3 RG1 B1 U- F0+ SA0+ RG2 B2 F1+ SA1+ RG3 B3 SC0\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 RA3 F3 B3 SG3 SC0 U-\n");
+  EXPECT_EQ(lists(3),
+            "schedule x stages=1 micro-batches= look-ahead=2\n"
+            "rank 0: RG0 B0 F2 SA2 RG1 B1 F3 SA3 RG2 B2 U- F0+ SA0+ RG3 B3 SC0\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2 RA3 F3 B3 SG3 SC0 U-\n");
+  EXPECT_EQ(peak_in_flight(steps[1]), (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(peak_in_flight(steps[3]), (std::vector<int32_t>{2, 1}));
+  EXPECT_TRUE(verify_run(steps).ok()) << verify_run(steps).error().message;
+}
+
+// Of six stages and 15 micro-batches a stage that is 15 ahead needs more than each step by itself.
+TEST(TwoBw, RunsThatChangeTheirWarmUpsVerify) {
+  int32_t most = 0;
+  for (int32_t num_stages = 2; num_stages <= 6; ++num_stages) {
+    const auto num_hops = static_cast<size_t>(num_stages) - 1;
+    for (int32_t m = 3 * (num_stages - 1); m <= 16; m += 2) {
+      ScheduleOptions options{.num_stages = num_stages,
+                              .num_micro_batches = {m, m},
+                              .tied_groups = {{0, num_stages - 1}},
+                              .clips_norm = m % 2 == 0};
+      options.num_buckets.assign(static_cast<size_t>(num_stages), 2);
+      for (const auto& [before, after] :
+           {std::pair(0, 1), std::pair(0, 2), std::pair(1, 0), std::pair(1, 2), std::pair(2, 0)}) {
+        options.found_extra_warm_ups.emplace(num_hops, before);
+        options.extra_warm_ups.assign(num_hops, after);
+        const Result<int32_t> look_ahead = look_ahead_of_change("2bw", options);
+        ASSERT_TRUE(look_ahead.ok()) << num_stages << " " << m << ": " << before << " " << after
+                                     << ": " << look_ahead.error().message;
+        most = std::max(most, look_ahead.value());
+      }
+    }
+  }
+  EXPECT_EQ(most, 7);
+}
+
+TEST(TwoBw, AChangeThatDoesNotFitIsRefused) {
+  EXPECT_EQ(look_ahead_of_change("2bw", {.num_stages = 2,
+                                         .num_micro_batches = {2},
+                                         .extra_warm_ups = {2},
+                                         .found_extra_warm_ups = {{0}}})
+                .error()
+                .message,
+            "schedule 2bw of 2 stages runs 3 forwards ahead, but a step has 2 micro-batches; give "
+            "at least 3");
+}
+
+TEST(TwoBw, AStepWithFewerMicroBatchesThanItFindsIsRefused) {
+  EXPECT_EQ(build_schedule("2bw", {.num_stages = 2,
+                                   .num_micro_batches = {2},
+                                   .place = StepPlace::kBetween,
+                                   .found_extra_warm_ups = {{2}}})
+                .error()
+                .message,
+            "schedule 2bw of 2 stages runs 3 forwards ahead, but a step has 2 micro-batches; give "
+            "at least 3");
+}
+
+// A step posts its receives as far ahead as it says itself, whatever a later one says.
+TEST(TwoBw, TheLookAheadOfALaterStepDoesNotHelpAnEarlierOne) {
+  std::vector<Schedule> steps = run_with({.num_stages = 2, .num_micro_batches = {4}}, {0, 0, 0});
+  ASSERT_TRUE(verify_run(steps).ok());
+  for (Schedule& step : steps) step.look_ahead = 1;
+  ASSERT_TRUE(verify_run(steps).ok());
+  steps[0].look_ahead = 0;
+  EXPECT_NE(verify_run(steps).error().message.find("deadlock"), std::string::npos);
+}
+
 TEST(TwoBw, ExtraWarmUpsThatDoNotFitAreRefused) {
   const auto refusal = [](const char* name, const ScheduleOptions& options) {
     return build_run(name, options, 2).error().message;
@@ -231,8 +323,8 @@ TEST(TwoBw, ExtraWarmUpsThatDoNotFitAreRefused) {
             "there are extra warm-ups of 1 hops, but 3 stages have 2");
   EXPECT_EQ(refusal("2bw", {.num_stages = 2, .num_micro_batches = {3}, .extra_warm_ups = {-1}}),
             "-1 extra warm-ups of a hop: there are 0 to 16384");
-  EXPECT_EQ(refusal("1f1b", {.num_stages = 2, .num_micro_batches = {3}, .extra_warm_ups = {1}}),
-            "schedule 1f1b has no extra warm-ups, which are for 2bw");
+  EXPECT_EQ(refusal("gpipe", {.num_stages = 2, .num_micro_batches = {3}, .extra_warm_ups = {1}}),
+            "schedule gpipe has no extra warm-ups, which are for 1f1b and 2bw");
 }
 
 // Steps of other sizes follow each other, as where the last batch of the data is smaller.

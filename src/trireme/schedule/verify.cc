@@ -111,7 +111,7 @@ Status verify_run(std::span<const Schedule> steps) {
     return Error{"a run begins with nothing found and ends with nothing ahead"};
   }
   const Schedule run = unroll(steps);
-  return check_no_deadlock(ScheduleIndex(run));
+  return check_no_deadlock(ScheduleIndex(run), steps);
 }
 
 Status verify_shape(const Schedule& schedule) { return check_shape(ScheduleIndex(schedule)); }

@@ -8,6 +8,7 @@
 // what it waits for there closes no circle.
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,12 +27,13 @@ struct Need {
 
 class Simulation {
  public:
-  explicit Simulation(const ScheduleIndex& index) : index_(index) {
+  // `steps`: those that the schedule is, after each other.
+  Simulation(const ScheduleIndex& index, std::span<const Schedule> steps) : index_(index) {
     const auto num_ranks = static_cast<size_t>(index.num_ranks());
     places_.resize(num_ranks, 0);
     posting_places_.resize(num_ranks);
     for (int32_t rank = 0; rank < index.num_ranks(); ++rank) {
-      find_posting_places(rank);
+      find_posting_places(rank, steps);
       std::vector<int32_t>& collectives = collectives_.emplace_back();
       const std::vector<Action>& actions = index.actions(rank);
       for (size_t position = 0; position < actions.size(); ++position) {
@@ -86,19 +88,31 @@ class Simulation {
     return index_.actions(rank)[static_cast<size_t>(position)];
   }
 
-  // For each receive, the position that its rank must reach for it to be posted.
-  void find_posting_places(int32_t rank) {
+  // For each receive, the position that its rank must reach for it to be posted: where a step
+  // begins, or an earlier receive.
+  void find_posting_places(int32_t rank, std::span<const Schedule> steps) {
     const std::vector<Action>& actions = index_.actions(rank);
     std::vector<int32_t>& posting = posting_places_[static_cast<size_t>(rank)];
     posting.resize(actions.size(), 0);
-    std::vector<int32_t> receives;
-    const int32_t look_ahead = index_.schedule().look_ahead;
+    std::vector<size_t> receives;
     for (size_t position = 0; position < actions.size(); ++position) {
-      if (!is_receive(actions[position].kind)) continue;
-      receives.push_back(static_cast<int32_t>(position));
-      const auto ordinal = static_cast<int32_t>(receives.size()) - 1;
-      if (ordinal >= look_ahead) {
-        posting[position] = receives[static_cast<size_t>(ordinal - look_ahead)];
+      if (is_receive(actions[position].kind)) receives.push_back(position);
+    }
+    size_t num_posted = 0;
+    size_t num_reached = 0;
+    size_t position = 0;
+    const auto post = [&](int32_t look_ahead) {
+      const size_t end = std::min(num_reached + static_cast<size_t>(look_ahead), receives.size());
+      for (; num_posted < end; ++num_posted) {
+        posting[receives[num_posted]] = static_cast<int32_t>(position);
+      }
+    };
+    for (const Schedule& step : steps) {
+      post(step.look_ahead);
+      for (size_t left = step.ranks[static_cast<size_t>(rank)].size(); left > 0; --left) {
+        if (is_receive(actions[position].kind)) post(step.look_ahead + 1);
+        if (is_receive(actions[position].kind)) ++num_reached;
+        ++position;
       }
     }
   }
@@ -142,7 +156,11 @@ class Simulation {
 }  // namespace
 
 Status check_no_deadlock(const ScheduleIndex& index) {
-  Simulation simulation(index);
+  return check_no_deadlock(index, std::span(&index.schedule(), 1));
+}
+
+Status check_no_deadlock(const ScheduleIndex& run, std::span<const Schedule> steps) {
+  Simulation simulation(run, steps);
   const std::optional<int32_t> stuck = simulation.run();
   if (!stuck) return Status();
   return Error{simulation.report(*stuck)};

@@ -130,7 +130,8 @@ Status check_collective_order(const ScheduleIndex& index);
 Status check_one_weight_version(const ScheduleIndex& index);
 Status check_update(const ScheduleIndex& index);
 // verify_deadlock.cc
-// Also of several steps as one (unroll.h).
 Status check_no_deadlock(const ScheduleIndex& index);
+// Of several steps as one (unroll.h), each with its own look-ahead.
+Status check_no_deadlock(const ScheduleIndex& run, std::span<const Schedule> steps);
 
 }  // namespace trireme

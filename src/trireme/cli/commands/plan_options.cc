@@ -59,10 +59,10 @@ void add_plan_options(CLI::App& app, PlanChoice& plan) {
                  "when what travels goes: " + describe_communication_policies())
       ->capture_default_str()
       ->group("Plan");
-  app.add_option(
-         "--extra-warm-ups", plan.extra_warm_ups,
-         "of 2bw: how many forwards more each stage but the last is ahead of the next one, for "
-         "slow links: 0,1,0 [0 for each]")
+  app.add_option("--extra-warm-ups", plan.extra_warm_ups,
+                 "of 1f1b and 2bw: how many forwards more each stage but the last is ahead of the "
+                 "next one, for "
+                 "slow links: 0,1,0 [0 for each]")
       ->delimiter(',')
       ->check(whole_number(0, kMaxMicroBatches))
       ->group("Plan");

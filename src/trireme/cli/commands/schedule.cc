@@ -220,8 +220,9 @@ RequestMaker add_schedule(CLI::App& app) {
          "--comm", request->comm,
          "of a schedule by name, when what travels goes: " + describe_communication_policies())
       ->capture_default_str();
-  app.add_option("--extra-warm-ups", request->extra_warm_ups,
-                 "of 2bw: how many forwards more each stage but the last is ahead of the next one")
+  app.add_option(
+         "--extra-warm-ups", request->extra_warm_ups,
+         "of 1f1b and 2bw: how many forwards more each stage but the last is ahead of the next one")
       ->delimiter(',')
       ->check(whole_number(0, kMaxMicroBatches));
   app.add_flag("--show", request->shows_lanes, "draw the lanes instead");

@@ -2,6 +2,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -14,6 +16,7 @@
 #include "trireme/cli/requested_step.h"
 #include "trireme/cli/validators.h"
 #include "trireme/import/output_path.h"
+#include "trireme/schedule/builders.h"
 #include "trireme/sim/simulation_text.h"
 
 namespace trireme {
@@ -28,12 +31,14 @@ struct SimulateRequest {
 
 // And a sentence that says which.
 Status add_warm_ups(Prediction& prediction, const SimOptions& options) {
-  if (prediction.schedule.num_weight_versions != 2) {
-    return Error{fmt::format("schedule {} has no extra warm-ups, which are for 2bw",
+  TRIREME_TRY(const ScheduleBuilder* builder, find_builder(prediction.schedule.builder));
+  if (!builder->has_extra_warm_ups) {
+    return Error{fmt::format("schedule {} has no extra warm-ups, which are for 1f1b and 2bw",
                              prediction.schedule.builder)};
   }
   if (prediction.schedule.num_stages == 1) return Status();
-  TRIREME_TRY(prediction.extra_warm_ups, find_extra_warm_ups(prediction, options));
+  TRIREME_TRY(std::vector<int32_t> found, find_extra_warm_ups(prediction, options));
+  TRIREME_TRY(set_extra_warm_ups(prediction, std::move(found)));
   prediction.notes.push_back(
       fmt::format("found --extra-warm-ups {}", fmt::join(prediction.extra_warm_ups, ",")));
   return Status();
@@ -66,7 +71,7 @@ RequestMaker add_simulate(CLI::App& app) {
   const auto request = std::make_shared<SimulateRequest>();
   add_step_options(app, request->step);
   app.add_flag("--find-extra-warm-ups", request->finds_warm_ups,
-               "of 2bw: take those that are worth their memory, and say them")
+               "of 1f1b and 2bw: take those that are worth their memory, and say them")
       ->excludes("--extra-warm-ups")
       ->group("Plan");
   app.add_option("-o,--output", request->output, "write the timeline, for `trireme report`")

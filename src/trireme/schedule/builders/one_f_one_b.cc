@@ -1,6 +1,8 @@
 // 1F1B with a flush (Narayanan et al., SOSP 2019 and SC 2021): stage s runs min(S-1-s, m) forwards
 // ahead, then a forward and a backward in turn, then the backwards that are left. It takes as long
-// as GPipe, but stage s keeps at most S-s micro-batches alive.
+// as GPipe, but stage s keeps at most S-s micro-batches alive. With extra warm-ups a stage is
+// further ahead of the next one, and keeps as many more, so that messages over a slow hop have more
+// time (two_bw.cc).
 //
 // 3 stages, 4 micro-batches:
 //
@@ -17,7 +19,7 @@ Result<ComputeOrders> one_f_one_b_orders(const OrderRequest& request) {
   const int32_t count = request.num_micro_batches;
   ComputeOrders orders;
   for (int32_t stage = 0; stage < request.num_stages; ++stage) {
-    const int32_t num_ahead = std::min(request.num_stages - 1 - stage, count);
+    const int32_t num_ahead = std::min(request.ahead[static_cast<size_t>(stage)], count);
     std::vector<Action>& order = orders.emplace_back();
     order.reserve(2 * static_cast<size_t>(count));
     for (int32_t i = 0; i < num_ahead; ++i) order.push_back({ActionKind::kForward, i});

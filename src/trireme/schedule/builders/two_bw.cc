@@ -16,6 +16,9 @@
 // has the time of a pair of passes, half of it each way. The price is a micro-batch more in flight
 // on every stage before the hop.
 //
+// Their number may change from one step to the next: a step that finds fewer forwards than it is to
+// run ahead begins with those that are missing, and one that finds more with backwards alone.
+//
 // 3 stages, 4 micro-batches: a step with neighbours on both sides
 //
 //   rank 0 | F2 B0 -- F3 B1 -- F0+ B2 -- F1+ B3 --
@@ -78,10 +81,9 @@ class LateActions {
 
 Result<ComputeOrders> two_bw_orders(const OrderRequest& request) {
   const int32_t count = request.num_micro_batches;
-  const bool follows = follows_a_step(request.place);
   const bool is_followed = is_followed_by_a_step(request.place);
-  const int32_t most_ahead = request.ahead[0];
-  if ((follows || is_followed) && count < most_ahead) {
+  const int32_t most_ahead = std::max(is_followed ? request.ahead[0] : 0, request.found[0]);
+  if (count < most_ahead) {
     return Error{
         fmt::format("schedule 2bw of {} stages runs {} forwards ahead, but a step has {} "
                     "micro-batches; give at least {}",
@@ -92,11 +94,12 @@ Result<ComputeOrders> two_bw_orders(const OrderRequest& request) {
     const int32_t num_ahead = LateActions::ahead_of(request, stage);
     const LateActions late(request, stage);
     std::vector<Action>& order = orders.emplace_back();
-    for (int32_t i = 0; i < num_ahead && !follows; ++i) order.push_back({kForward, i});
+    const int32_t num_found = request.found[static_cast<size_t>(stage)];
+    for (int32_t i = num_found; i < num_ahead; ++i) order.push_back({kForward, i});
     for (int32_t i = 0; i < count; ++i) {
       if (request.has_late_update) late.append(i, order);
       const int32_t forward = num_ahead + i;
-      if (forward < count) order.push_back({kForward, forward});
+      if (forward < count && forward >= num_found) order.push_back({kForward, forward});
       if (forward >= count && is_followed) order.push_back({kForward, forward - count, 0, 1});
       order.push_back({kBackward, i});
     }

@@ -33,6 +33,9 @@ class ForwardingTransport : public Transport {
   }
   Status wait(Ticket ticket) override { return inner_.wait(ticket); }
   void set_urgency(std::optional<Urgency> urgency) override { inner_.set_urgency(urgency); }
+  std::optional<MeasuredLink> take_measured(int32_t peer) override {
+    return inner_.take_measured(peer);
+  }
 
  private:
   Transport& inner_;

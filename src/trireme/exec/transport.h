@@ -27,6 +27,12 @@ using CommunicatorId = StrongId<struct CommunicatorTag>;
 // What goes first where a transport can tell them apart.
 enum class Urgency : uint8_t { kUrgent, kBulk };
 
+// What a transport has seen of the way from this rank to a peer while something was on it.
+struct MeasuredLink {
+  double bytes_per_s = 0;
+  double latency_s = 0;  // one way
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -44,6 +50,9 @@ class Transport {
   // Of what is posted from now on; nothing: transfers are urgent, all-reduces are bulk. A transport
   // that cannot tell them apart ignores it.
   virtual void set_urgency(std::optional<Urgency> /*urgency*/) {}
+  // Since the last call of it for this peer; nothing where too little has moved, nothing travels
+  // over a network, or the transport does not know.
+  virtual std::optional<MeasuredLink> take_measured(int32_t /*peer*/) { return std::nullopt; }
 };
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <sys/types.h>
@@ -21,6 +22,13 @@ enum class Rest : uint8_t {
   kUntilFull,  // those without which the peer can send no more: nobody waits for them
   kForFrames,  // those that are a whole: what a send() of the peer leaves, or receive() lacks
   kForBytes,   // the first: somebody waits for them
+};
+
+// What the kernel has counted of a connection since its begin.
+struct SentCounts {
+  uint64_t confirmed_bytes = 0;      // that the peer's kernel has
+  uint64_t busy_us = 0;              // in which some were on their way
+  uint32_t least_round_trip_us = 0;  // of the last minutes
 };
 
 class ByteChannel {
@@ -42,6 +50,8 @@ class ByteChannel {
   // What this rank is to be woken for, `for_room` to send, too. False: there is something already,
   // so do not sleep. What has come meanwhile is seen from kAwake on.
   virtual bool rest(Rest rest, bool for_room) = 0;
+  // Nothing of what is no network.
+  [[nodiscard]] virtual std::optional<SentCounts> sent_counts() const { return std::nullopt; }
 };
 
 // A connected socket that does not block.

@@ -30,6 +30,7 @@
 #include "trireme/exec/file_descriptor.h"
 #include "trireme/exec/transport.h"
 #include "trireme/exec/wake_event.h"
+#include "trireme/transport/link_meter.h"
 #include "trireme/transport/peer_streams.h"
 #include "trireme/transport/reduction.h"
 
@@ -112,6 +113,8 @@ class DirectEngine : public BulkControl {
   [[nodiscard]] std::vector<DirectEnd> take_ended();
   void hold_bulk(int32_t peer, Hold hold) override;
   [[nodiscard]] PeerThroughput throughput(int32_t peer) const;
+  // As Transport::take_measured().
+  [[nodiscard]] std::optional<MeasuredLink> take_measured(int32_t peer);
   // Of an operation that has not ended.
   [[nodiscard]] uint64_t num_moved(Ticket ticket) const;
   // Fails all because nothing of `operation` has moved for `timeout`.
@@ -119,6 +122,7 @@ class DirectEngine : public BulkControl {
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
  private:
+  void look_at_links();
   void start_transfer(const DirectPosted& posted);
   void start_all_reduce(const DirectPosted& posted);
   // Whether there may be more.
@@ -153,6 +157,9 @@ class DirectEngine : public BulkControl {
   bool is_settled_ = false;
   bool shares_memory_ = false;
   bool has_sockets_ = false;
+  LinkMeter links_;
+  std::chrono::steady_clock::duration look_pause_;
+  std::chrono::steady_clock::time_point last_look_;
   FileDescriptor epoll_;
   WakeEvent wake_;
 };

@@ -140,6 +140,11 @@ PeerThroughput DirectLoop::throughput(int32_t peer) {
   return engine_.throughput(peer);
 }
 
+std::optional<MeasuredLink> DirectLoop::take_measured(int32_t peer) {
+  const std::scoped_lock turn(turn_);
+  return engine_.take_measured(peer);
+}
+
 bool DirectLoop::drive_until_over(Ticket ticket, const DirectOperation& awaited) {
   const std::scoped_lock turn(turn_);
   drive(&awaited);

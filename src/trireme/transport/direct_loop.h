@@ -49,6 +49,7 @@ class DirectLoop {
   // From any thread, but not from a TransferListener.
   void hold_bulk(int32_t peer, Hold hold);
   [[nodiscard]] PeerThroughput throughput(int32_t peer);
+  [[nodiscard]] std::optional<MeasuredLink> take_measured(int32_t peer);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -54,6 +54,9 @@ class DirectTransport : public Transport {
                                  std::span<std::byte> bytes) override;
   Status wait(Ticket ticket) override { return loop_.wait(ticket); }
   void set_urgency(std::optional<Urgency> urgency) override { urgency_ = urgency; }
+  std::optional<MeasuredLink> take_measured(int32_t peer) override {
+    return loop_.take_measured(peer);
+  }
 
   // As BulkControl, from any thread, but not from a TransferListener. REQUIRES of both: a rank.
   void hold_bulk(int32_t peer, Hold hold) { loop_.hold_bulk(peer, hold); }

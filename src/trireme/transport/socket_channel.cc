@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <utility>
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -78,6 +81,18 @@ class SocketChannel : public ByteChannel {
     if (is_unheard_ || mark != mark_) tell_from(mark);
     is_unheard_ = false;
     return true;
+  }
+
+  [[nodiscard]] std::optional<SentCounts> sent_counts() const override {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    // Other sockets than those of TCP refuse, and kernels before 4.10 do not know of it.
+    if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+    if (size < offsetof(tcp_info, tcpi_busy_time) + sizeof info.tcpi_busy_time) return std::nullopt;
+    // Where a window or a buffer is full, the link may well be, too: that time stays in.
+    return SentCounts{.confirmed_bytes = info.tcpi_bytes_acked,
+                      .busy_us = info.tcpi_busy_time,
+                      .least_round_trip_us = info.tcpi_min_rtt};
   }
 
  private:

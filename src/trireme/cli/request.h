@@ -30,9 +30,11 @@ struct PlanChoice {
   std::string comm = "trirace";                // the communication policy
   int64_t bucket_bytes = kDefaultBucketBytes;  // of gradients that are summed at once
   SparseChoice sparse = SparseChoice::kAuto;   // of tables whose gradients are summed row by row
-  std::vector<int32_t> extra_warm_ups;         // by hop, of 2bw
+  std::vector<int32_t> extra_warm_ups;         // by hop, of 1f1b and 2bw
   std::string plan_path;                       // --plan: instead of all of the above
 };
+
+inline constexpr double kDefaultReplanDrift = 1.5;
 
 enum class TransportKind : uint8_t { kGloo, kDirect };
 
@@ -97,6 +99,7 @@ struct RunRequest {
   std::optional<int64_t> save_every;
   std::string metrics;
   std::string grad_norms;
+  double replan_drift = kDefaultReplanDrift;  // see cli/replanner.h; 0: never
   std::string timeline;
   std::optional<StepRequest> rehearsal;  // instead of a model and its data
   std::optional<ProbeRequest> probe;     // the same

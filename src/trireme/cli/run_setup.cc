@@ -342,12 +342,17 @@ Result<ScheduleOptions> schedule_options(const Graph& graph, const Plan& plan,
 
 Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
                                std::vector<int32_t> num_micro_batches, NormExchange norms,
-                               StepPlace place) {
+                               StepPlace place, const std::optional<ExtraWarmUps>& warm_ups) {
   ScheduleOptions options = setup.schedule;
   options.num_micro_batches = std::move(num_micro_batches);
   if (!is_training) return build_schedule("forward-only", options);
   options.clips_norm = norms == NormExchange::kSquaredNorms;
   options.place = place;
+  if (warm_ups.has_value()) {
+    options.extra_warm_ups = warm_ups->own;
+    options.found_extra_warm_ups = warm_ups->found;
+    options.least_look_ahead = warm_ups->least_look_ahead;
+  }
   return build_schedule(setup.plan.schedule, options);
 }
 

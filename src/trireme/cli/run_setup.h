@@ -87,12 +87,21 @@ inline constexpr int32_t kProbeWorkers = 2;  // where --workers does not say, no
                                                        const BucketOptions& buckets,
                                                        bool is_training);
 
+// Of a training step, and of the one before it, where they are others than the plan's.
+struct ExtraWarmUps {
+  std::vector<int32_t> own = {};
+  std::vector<int32_t> found = {};
+  int32_t least_look_ahead = 0;  // see ScheduleOptions
+  auto operator<=>(const ExtraWarmUps&) const = default;
+};
+
 // The schedule of a step in which each replica has these numbers of micro-batches, at this place of
 // an uninterrupted run.
 enum class NormExchange : uint8_t { kNone, kSquaredNorms };
 [[nodiscard]] Result<Schedule> step_schedule(const RunSetup& setup, bool is_training,
                                              std::vector<int32_t> num_micro_batches,
                                              NormExchange norms,
-                                             StepPlace place = StepPlace::kAlone);
+                                             StepPlace place = StepPlace::kAlone,
+                                             const std::optional<ExtraWarmUps>& warm_ups = {});
 
 }  // namespace trireme

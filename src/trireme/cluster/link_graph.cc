@@ -32,6 +32,7 @@ LinkGraph::LinkGraph(const Cluster& cluster) {
           adapter == LinkSpeed() ? -1 : attach(device, hosts_[host] + " adapter", adapter));
     }
   }
+  first_network_link_ = links_.size();
   add_network(cluster.network);
 }
 

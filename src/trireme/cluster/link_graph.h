@@ -27,6 +27,9 @@ class LinkGraph {
   [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }
   [[nodiscard]] const std::vector<Link>& links() const { return links_; }
 
+  // Those before it are of devices; from it on, each is followed by its other direction.
+  [[nodiscard]] size_t first_network_link() const { return first_network_link_; }
+
   [[nodiscard]] std::vector<double> bandwidths() const;  // of links()
 
   // Indices into links(), from the first device to the second; empty when they are the same.
@@ -59,6 +62,7 @@ class LinkGraph {
   std::vector<std::string> vertices_;     // hosts and switches
   std::vector<std::vector<Edge>> edges_;  // by vertex
   std::vector<Link> links_;
+  size_t first_network_link_ = 0;
   std::unordered_map<int32_t, std::vector<Edge>> searches_;  // by host
 };
 

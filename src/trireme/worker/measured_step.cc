@@ -18,6 +18,7 @@ void add_measured(const RunSetup& setup, const std::vector<double>& of_steps,
   result["step_seconds"] = median_after_warm_up(of_steps);
   if (!last.peak_bytes.empty()) result["peak_bytes"] = last.peak_bytes;
   if (!last.compute_cpu_seconds.empty()) result["compute_cpu_seconds"] = last.compute_cpu_seconds;
+  if (!last.links.empty()) result["links"] = links_json(last.links);
   if (!setup.prediction.has_value()) return;
   result["predicted"] = {{"step_seconds", setup.prediction->step_s},
                          {"peak_bytes", setup.prediction->peak_bytes},

@@ -16,8 +16,8 @@ namespace trireme {
 [[nodiscard]] double median_after_warm_up(std::vector<double> of_steps);
 
 // Adds `step_seconds`, the median of `of_steps` after the warm-up; `peak_bytes` and
-// `compute_cpu_seconds`, by rank, of the last step where they are known; and `predicted` with the
-// first two. REQUIRES: at least one step.
+// `compute_cpu_seconds`, by rank, of the last step where they are known; its `links`; and
+// `predicted` with the first two. REQUIRES: at least one step.
 void add_measured(const RunSetup& setup, const std::vector<double>& of_steps,
                   const StepMetrics& last, nlohmann::ordered_json& result);
 

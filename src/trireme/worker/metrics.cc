@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/json_text.h"
 #include "trireme/cli/outputs.h"
@@ -49,6 +48,17 @@ Status MetricsFile::write_line(const std::string& line) {
   return Status();
 }
 
+nlohmann::ordered_json links_json(std::span<const RankLink> links) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const RankLink& each : links) {
+    json.push_back({{"from", each.from},
+                    {"to", each.to},
+                    {"bytes_per_s", each.speed.bytes_per_s},
+                    {"latency_s", each.speed.latency_s}});
+  }
+  return json;
+}
+
 Status MetricsFile::write_step(const StepMetrics& metrics) {
   nlohmann::ordered_json line = {{"step", metrics.step},
                                  {"loss", number(metrics.loss)},
@@ -60,6 +70,7 @@ Status MetricsFile::write_step(const StepMetrics& metrics) {
   if (!metrics.compute_cpu_seconds.empty()) {
     line["compute_cpu_seconds"] = metrics.compute_cpu_seconds;
   }
+  if (!metrics.links.empty()) line["links"] = links_json(metrics.links);
   return write_line(json_text(line));
 }
 

@@ -5,10 +5,14 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "trireme/base/result.h"
+#include "trireme/cli/replanner.h"
 #include "trireme/graph/graph.h"
 
 namespace trireme {
@@ -24,7 +28,11 @@ struct StepMetrics {
   // passes, in the thread that computes.
   std::vector<int64_t> peak_bytes;
   std::vector<double> compute_cpu_seconds;
+  std::vector<RankLink> links = {};  // as they were last measured
 };
+
+// [{"from": rank, "to": rank, "bytes_per_s", "latency_s"}, ...]
+[[nodiscard]] nlohmann::ordered_json links_json(std::span<const RankLink> links);
 
 class MetricsFile {
  public:

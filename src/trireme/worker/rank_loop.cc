@@ -21,6 +21,8 @@
 #include "trireme/worker/measured_step.h"
 #include "trireme/worker/metrics.h"
 #include "trireme/worker/rank_recording.h"
+#include "trireme/worker/replanning.h"
+#include "trireme/worker/step_fault.h"
 
 namespace trireme {
 namespace {
@@ -89,6 +91,10 @@ class RankLoop {
                 schedule_of(true, full, NormExchange::kNone, StepPlace::kAlone));
     TRIREME_TRY(executor_->join(*schedule));
     if (request.is_training) {
+      if (context_.knows_memory) {  // threads of one process have no links
+        TRIREME_TRY(replanning_,
+                    Replanning::make(setup_, context_.rank, *kernels_, *context_.transport));
+      }
       TRIREME_TRY(recorder_, start_recording(setup_, context_.rank, *schedule));
     }
     if (is_reporter()) {
@@ -117,6 +123,10 @@ class RankLoop {
             write_gradient_norms(request.grad_norms, setup_.graph, kernels_->gradient_norms()));
       }
       if (evaluates) TRIREME_TRY(evaluate(step));
+    }
+    if (replanning_ != nullptr) {
+      TRIREME_TRY(replanning_->finish());
+      note(replanning_->links_text());
     }
     if (!fault_.empty() && !request.save.empty() && fault_step_ > 1) {
       const Status saved = save(fault_step_ - 1);
@@ -158,9 +168,11 @@ class RankLoop {
     if (evaluates_after(step) || saves_after(step) || norms_of(step) != norms_of(step + 1)) {
       return false;
     }
+    const int32_t ahead = replanning_ == nullptr ? num_forwards_ahead(setup_.plan)
+                                                 : replanning_->num_forwards_ahead(step);
     for (const int64_t each : {step, step + 1}) {
       const std::vector<int32_t> counts = shares(*setup_.batches, each - 1).num_micro_batches;
-      if (std::ranges::min(counts) < num_forwards_ahead(setup_.plan)) return false;
+      if (std::ranges::min(counts) < ahead) return false;
     }
     return true;
   }
@@ -184,7 +196,8 @@ class RankLoop {
                                 ? (overlap.is_followed ? StepPlace::kBetween : StepPlace::kLast)
                                 : (overlap.is_followed ? StepPlace::kFirst : StepPlace::kAlone);
     return schedule_of(true, shares(*setup_.batches, step - 1).num_micro_batches, norms_of(step),
-                       place);
+                       place,
+                       replanning_ == nullptr ? std::nullopt : replanning_->extra_warm_ups(step));
   }
 
   Status train_step(int64_t step) {
@@ -194,6 +207,10 @@ class RankLoop {
 
   Status run_training_step(int64_t step) {
     const auto begin = std::chrono::steady_clock::now();
+    if (replanning_ != nullptr) {
+      TRIREME_TRY(const std::string change, replanning_->begin_step(step));
+      note(change);
+    }
     // What follows a step knows already whether another one follows it.
     if (!overlap_.follows) overlap_.is_followed = overlaps_next(step);
     const Overlap next{.follows = overlap_.is_followed,
@@ -203,7 +220,7 @@ class RankLoop {
     if (next.follows) {
       TRIREME_TRY(next_schedule, training_schedule(step + 1, next));
     }
-    executor_->use(*kernels_);
+    executor_->use(replanning_ == nullptr ? *kernels_ : replanning_->kernels());
     executor_->record(recorder_.get());
     if (recorder_ != nullptr) recorder_->set_step(static_cast<int32_t>(step));
     const int64_t place = recorder_ == nullptr ? -1 : recorder_->begin(EventClass::kInput, {});
@@ -247,11 +264,11 @@ class RankLoop {
                           .seconds = seconds_.count(),
                           .lr = learning_rate(setup_.learning_rate, step),
                           .grad_norm = {},
-                          .peak_bytes = {},
-                          .compute_cpu_seconds = {}};
+                          .peak_bytes = {}};
       if (is_last) {
         metrics.peak_bytes = peak_bytes_;
         metrics.compute_cpu_seconds = compute_cpu_seconds_;
+        if (replanning_ != nullptr) metrics.links = replanning_->links();
       }
       if (setup_.request.clip_norm.has_value()) metrics.grad_norm = outcome.gradient_norm;
       note_output(metrics_.write_step(metrics));
@@ -261,26 +278,8 @@ class RankLoop {
       step_seconds_.push_back(metrics.seconds);
       if (is_last) add_measured(setup_, step_seconds_, metrics, result_);
     }
-    fault_ = fault_of(step, outcome);
+    fault_ = step_fault(setup_, step, outcome);
     if (!fault_.empty()) fault_step_ = step;
-  }
-
-  // Why the step has not changed the weights; empty where it has.
-  [[nodiscard]] std::string fault_of(int64_t step, const StepOutcome& outcome) const {
-    if (outcome.non_finite_replica.has_value()) {
-      const int32_t last = place_within_chunk(setup_.plan.placement, setup_.plan.pp,
-                                              setup_.plan.chunks - 1, setup_.plan.pp - 1);
-      const int32_t rank = *outcome.non_finite_replica * setup_.plan.pp + last;
-      return fmt::format("the loss of step {} is not finite, first on {}", step,
-                         setup_.describe_rank(rank));
-    }
-    if (outcome.gradient_norm.has_value() && !std::isfinite(*outcome.gradient_norm)) {
-      return fmt::format("the gradient norm of step {} is not finite", step);
-    }
-    if (outcome.items == 0) {
-      return fmt::format("the batch of step {} has no items: every target is ignored", step);
-    }
-    return "";
   }
 
   // A disk that is full takes away no training: the run goes on, and fails at its end.
@@ -380,9 +379,7 @@ class RankLoop {
         save_weights(setup_.request.save, setup_, context_.rank, *kernels_, *context_.transport));
     saved_step_ = step;
     enter("the pause between two steps");
-    if (is_reporter()) {
-      publish({{"event", "note"}, {"text", fmt::format("saved {}", setup_.request.save)}});
-    }
+    note(fmt::format("saved {}", setup_.request.save));
     return Status();
   }
 
@@ -427,11 +424,13 @@ class RankLoop {
 
   // Schedules are built and verified once for each shape of a step.
   Result<const Schedule*> schedule_of(bool is_training, const std::vector<int32_t>& counts,
-                                      NormExchange norms, StepPlace place) {
-    const Key key(is_training, counts, norms, place);
+                                      NormExchange norms, StepPlace place,
+                                      const std::optional<ExtraWarmUps>& warm_ups = {}) {
+    const Key key(is_training, counts, norms, place, warm_ups);
     const auto found = schedules_.find(key);
     if (found != schedules_.end()) return static_cast<const Schedule*>(&found->second);
-    TRIREME_TRY(Schedule schedule, step_schedule(setup_, is_training, counts, norms, place));
+    TRIREME_TRY(Schedule schedule,
+                step_schedule(setup_, is_training, counts, norms, place, warm_ups));
     return static_cast<const Schedule*>(
         &schedules_.emplace(key, std::move(schedule)).first->second);
   }
@@ -446,6 +445,11 @@ class RankLoop {
     if (context_.publish) context_.publish(json_text(event));
   }
 
+  // Of the reporter, where there is anything to say.
+  void note(const std::string& text) const {
+    if (is_reporter() && !text.empty()) publish({{"event", "note"}, {"text", text}});
+  }
+
   void publish_step(const StepMetrics& metrics) const {
     publish({{"event", "step"},
              {"step", metrics.step},
@@ -456,12 +460,14 @@ class RankLoop {
              {"lr", metrics.lr}});
   }
 
-  using Key = std::tuple<bool, std::vector<int32_t>, NormExchange, StepPlace>;
+  using Key =
+      std::tuple<bool, std::vector<int32_t>, NormExchange, StepPlace, std::optional<ExtraWarmUps>>;
   const RunSetup& setup_;
   const RankContext context_;
   std::unique_ptr<InputPipeline> training_inputs_;
   std::unique_ptr<StageKernels> kernels_;
   std::unique_ptr<StageKernels> eval_kernels_;  // of --eval-model
+  std::unique_ptr<Replanning> replanning_;      // null: nothing is measured
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Recorder> recorder_;  // null: no timeline
   MetricsFile metrics_;

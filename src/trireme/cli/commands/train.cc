@@ -17,6 +17,7 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kMaxTimelineSteps = 10'000;
+constexpr double kLeastReplanDrift = 1.1;  // less is noise
 
 void add_data_options(CLI::App& app, RunRequest& run) {
   app.add_option("--data", run.data,
@@ -132,6 +133,14 @@ void add_train_options(CLI::App& app, RunRequest& run) {
                  "hosts, devices and links as YAML, for --predict [this machine]")
       ->check(not_empty())
       ->group("Run");
+  app.add_option(
+         "--replan", run.replan_drift,
+         "over --transport direct: measure the links between hosts, and where one has become "
+         "so many times as fast or as slow, find the extra warm-ups of 1f1b or 2bw anew; "
+         "0: never")
+      ->capture_default_str()
+      ->check(number())
+      ->group("Run");
   app.add_option("--eval-data", run.eval_data, "evaluate on this data, given like --data")
       ->check(not_empty())
       ->group("Evaluation");
@@ -192,6 +201,10 @@ std::string contradiction(const RunRequest& run, const CLI::App& app) {
   if (const std::string what = unused_length(run); !what.empty()) return what;
   if (const std::string what = impossible_lengths(run); !what.empty()) return what;
   if (!run.is_training) return "";
+  if (run.replan_drift != 0 && !(run.replan_drift >= kLeastReplanDrift)) {
+    return fmt::format("--replan {:g}: a link has drifted from {} times on; 0 is never",
+                       run.replan_drift, kLeastReplanDrift);
+  }
   return optimizer_contradiction(run, app);
 }
 

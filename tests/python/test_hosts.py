@@ -68,7 +68,11 @@ def hosts():
 
 def metrics_and_weights(folder):
     metrics = [
-        {key: value for key, value in line.items() if key not in ("seconds", "peak_bytes", "compute_cpu_seconds", "links")}
+        {
+            key: value
+            for key, value in line.items()
+            if key not in ("seconds", "peak_bytes", "compute_cpu_seconds", "links")
+        }
         for line in command.read_metrics(folder / "metrics.jsonl")
     ]
     return metrics, (folder / "w.safetensors").read_bytes()

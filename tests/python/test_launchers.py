@@ -40,7 +40,10 @@ def worker(environment, *arguments):
 
 
 def without_time(metrics):
-    return [{key: value for key, value in line.items() if key not in ("seconds", "peak_bytes", "compute_cpu_seconds")} for line in metrics]
+    return [
+        {key: value for key, value in line.items() if key not in ("seconds", "peak_bytes", "compute_cpu_seconds")}
+        for line in metrics
+    ]
 
 
 def expected_metrics(tmp_path, steps):

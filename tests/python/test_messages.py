@@ -204,6 +204,8 @@ SAID = [
         "--no-decay 'wte' is found in no parameter's name; trireme inspect lists the parameters",
     ),
     ([*TRAIN, "--no-decay", "[a"], "--no-decay: '[a' is not a regular expression: Unmatched [, [^, [:, [., or [="),
+    ([*TRAIN, "--replan", "1.05"], "--replan 1.05: a link has drifted from 1.1 times on; 0 is never"),
+    ([*TRAIN, "--replan", "-1"], "--replan -1: a link has drifted from 1.1 times on; 0 is never"),
     ([*TRAIN, "--save", "/nowhere/w"], "--save /nowhere/w: there is no folder /nowhere"),
     ([*TRAIN, "--save", "/tmp"], "--save /tmp: this is a folder, not a file"),
     ([*TRAIN, "--save", MODEL], f"--save {MODEL} would overwrite MODEL"),

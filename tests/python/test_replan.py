@@ -15,7 +15,7 @@ from processes import WORKER, Run, wait_until
 from torch import nn
 
 sys.path.insert(0, str(command.REPOSITORY / "scripts"))
-import shaped_hosts  # noqa: E402
+import shaped_hosts
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
@@ -102,6 +102,8 @@ def test_a_link_that_slows_down_is_met_with_more_warm_ups(tmp_path, hosts, own_m
 
     out = train(hosts, model, tmp_path / "unchanged", "--schedule", schedule, "--replan", 0, rate_after=(8, SLOW))
     assert not any("--extra-warm-ups" in line for line in out)
-    losses = [[line["loss"] for line in command.read_metrics(tmp_path / run / "metrics")] for run in ("changed", "unchanged")]
+    losses = [
+        [line["loss"] for line in command.read_metrics(tmp_path / run / "metrics")] for run in ("changed", "unchanged")
+    ]
     assert losses[0] == losses[1]
     assert (tmp_path / "changed" / "weights").read_bytes() == (tmp_path / "unchanged" / "weights").read_bytes()

@@ -149,6 +149,8 @@ Result<Prediction> Replanner::prediction() const {
                    .micro_batch = (request.batch + num_micro_batches - 1) / num_micro_batches,
                    .clips_norm = request.clip_norm.has_value(),
                    .threads = request.threads}));
+  // Passes were timed as they took, with what they had of a core.
+  for (DeviceKind& kind : prediction.cluster.device_kinds) kind.core_share = 1;
   LinkSpeed link;
   std::vector<MeasuredPath> paths;
   std::vector<double> latencies;

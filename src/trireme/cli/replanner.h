@@ -11,12 +11,10 @@
 // What is expected at first is what --cluster says, and without one what is measured the second
 // time: the first time connections have yet to find their pace.
 //
-// A drift of 1.5 is told from noise. Measured over shaped links on hosts with a part of a core, the
-// same link differs by up to a tenth from one exchange to the next, and by a third where its bulk
-// is disturbed by another rank's; two exchanges in a row that are off by half in the same direction
-// have not been seen. A change of less than 1.5 also rarely moves the best number of warm-ups: one
-// more hides latencies of up to (F+B)/2, so the number changes where a message has become longer by
-// about as much.
+// How much is a drift: of shaped links on a quiet machine the same one has read within 6 %; where
+// others overload the cores that have to serve it, it has read 1.6 times as slow for a while. So 2,
+// where nobody says otherwise. Less also rarely moves the best number of warm-ups: one more hides
+// latencies of up to (F+B)/2, so it changes where a message has become longer by about as much.
 #pragma once
 
 #include <array>

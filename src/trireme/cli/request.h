@@ -34,7 +34,7 @@ struct PlanChoice {
   std::string plan_path;                       // --plan: instead of all of the above
 };
 
-inline constexpr double kDefaultReplanDrift = 1.5;
+inline constexpr double kDefaultReplanDrift = 2;
 
 enum class TransportKind : uint8_t { kGloo, kDirect };
 

@@ -23,7 +23,7 @@ size_t slot_of(size_t rank, Urgency urgency) {
   return kNumUrgencies * rank + static_cast<size_t>(urgency);
 }
 
-// A look takes about 2 us a peer: no more than a hundredth of the time.
+// Between two looks at what the kernel has counted: so few that they take no time that one sees.
 constexpr std::chrono::microseconds kLeastLookPause(4000);
 constexpr std::chrono::microseconds kLookPauseOfPeer(200);
 

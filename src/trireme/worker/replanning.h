@@ -31,7 +31,7 @@ namespace trireme {
 
 class Replanning {
  public:
-  // How many steps lie between two exchanges. The sum costs a rank some 100 us.
+  // How many steps lie between two exchanges.
   static constexpr int64_t kPeriod = 4;
 
   // All outlive it; `kernels` are those of the training. All ranks make one; null where no link is

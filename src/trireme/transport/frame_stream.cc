@@ -33,7 +33,7 @@ void FrameStream::add_header(const FrameHeader& header) {
 }
 
 void FrameStream::begin_frame() {
-  frame_.emplace();
+  frame_ = Frame();  // clang finds no default constructor for emplace() here
   while (!headers_.empty() && frame_->headers_size < frame_->headers.size()) {
     add_header(headers_.front());
     headers_.pop_front();

@@ -16,8 +16,9 @@
 //         - {micro_batch: 4, forward: {seconds: 0.002, spread: 1e-05, from: measured}, ...,
 //            kept_bytes: {bytes: 4096, from: measured}}
 //
-// `seconds` is the median and `spread` the median distance from it. A pass that is absent was not
-// measured; fill_profile() takes it from another profile, such as the analytic one.
+// `seconds` is the median, over steps, of the mean over micro-batches, and `spread` the median
+// distance from it. A pass that is absent was not measured; fill_profile() takes it from another
+// profile, such as the analytic one.
 #pragma once
 
 #include <array>

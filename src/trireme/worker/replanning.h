@@ -4,8 +4,7 @@
 //   step t      the ranks tell each other what they have measured: a sum of a few hundred bytes, in
 //               which each has a place of its own, and which travels while the step computes
 //   step t+1    all have it, and decide alike; where a link has drifted each starts the simulator
-//   on
-//               another thread
+//               on another thread
 //   step t+2    all have the same answer: other warm-ups from step t+3 on, the first step whose
 //               schedule is not settled yet
 //
